@@ -67,6 +67,8 @@ def follower_batches(
 ) -> tuple[list[tuple[BatchHeader, memoryview]], AppendInfo]:
     """The batches that a follower appends at `next_offset`, and the result; see Log.append_as_follower.
 
+    `FastAppend.append_as_follower` has the same checks for most batches: who changes one changes the other.
+
     Invariant of the result: offsets grow from `next_offset` on, and no epoch is newer than `leader_epoch`.
     `name` is for messages. Raises UnexpectedAppendOffset, CorruptMessage.
     Cost: one pass, 2 us for each batch and the CRC.

@@ -17,7 +17,7 @@ from ottla.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 
 class CleanedTransactions:
-    """Batches must be passed in offset order; aborted transactions that still have records are appended to `index`."""
+    """Batches must be passed in offset order; aborted transactions that still have records are added to `index`."""
 
     def __init__(self, index: TransactionIndex | None = None) -> None:
         self.index = index
@@ -68,7 +68,7 @@ class CleanedTransactions:
             if transaction is not None and producer_id in self._has_records:
                 self._has_records.discard(producer_id)
                 if self.index is not None:
-                    self.index.append(transaction)
+                    self.index.add(transaction)
                 return False
             return True
         if kind is ControlRecordType.COMMIT:

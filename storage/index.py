@@ -186,7 +186,7 @@ class Index:
 
     # -- entries -----------------------------------------------------------------------------------
 
-    def _append(self, first: int, second: int) -> None:
+    def _add(self, first: int, second: int) -> None:
         """Add an entry. Invariant: the first field grows strictly, and the warm section has the newest entries.
 
         Raises CorruptIndex, for a rebuild, if a thread has loaded the index beside an append: the batch is in the log
@@ -265,7 +265,7 @@ class OffsetIndex(Index):
         """The offset of the newest entry; the segment's base offset without one."""
         return self.base_offset + (self._last[0] if self.count else 0)
 
-    def append(self, offset: int, *, position: int) -> None:
+    def add(self, offset: int, *, position: int) -> None:
         """Add the batch at `position` whose last offset is `offset`. Raises CorruptIndex unless `offset` grows."""
         relative = offset - self.base_offset
         if relative <= self._last[0]:
@@ -274,7 +274,7 @@ class OffsetIndex(Index):
             )
         assert 0 <= relative <= MAX_RELATIVE_OFFSET, (str(self.path), offset)
         assert position >= 0, (str(self.path), offset, position)
-        self._append(relative, position)
+        self._add(relative, position)
 
     def lookup(self, offset: int, *, may_block: bool = True) -> OffsetPosition:
         """The newest entry at or before `offset`, else the segment's beginning. Raises WouldBlock unless `may_block`.
@@ -326,7 +326,7 @@ class TimeIndex(Index):
         timestamp, relative = self._last
         return TimestampOffset(timestamp, self.base_offset + max(relative, 0))
 
-    def maybe_append(self, timestamp: int, *, offset: int) -> None:
+    def maybe_add(self, timestamp: int, *, offset: int) -> None:
         """Add the largest timestamp so far, which the batch that ends with `offset` has.
 
         Nothing is added unless the timestamp is larger than the last one. Raises CorruptIndex if the
@@ -340,7 +340,7 @@ class TimeIndex(Index):
             raise CorruptIndex(
                 f"{self.path}: offset {offset} is smaller than the last entry's, {self.last.offset}"
             )
-        self._append(timestamp, relative)
+        self._add(timestamp, relative)
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """The newest entry at or before `timestamp`: only records after its offset may have a later timestamp."""

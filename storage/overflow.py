@@ -111,7 +111,7 @@ def _copy(segment: Segment, files: Files, now_ms: int) -> list[Segment]:
                 if piece.base_offset <= transaction.last_offset and (
                     end is None or transaction.last_offset < end
                 ):
-                    piece.indexes.transactions.append(transaction)
+                    piece.indexes.transactions.add(transaction)
             piece.close_to_appends()
             piece.flush()
             piece.files.set_modified_ms(modified_ms)

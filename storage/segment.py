@@ -172,7 +172,10 @@ class Segment:
     def append_batch(
         self, batch: Buffer, *, first_offset: int, last_offset: int, max_timestamp: int, size_bytes: int
     ) -> None:
-        """Append one batch in one buffer, of which only these header fields are needed (`usual_append`)."""
+        """Append one batch in one buffer, as `append` does, by the header fields that are needed of it.
+
+        The fast path (`ottla.storage.fast_append`) has no header; its test holds both equal.
+        """
         indexes = self.indexes
         if indexes.known_largest is None:
             indexes.load_largest()

@@ -135,7 +135,7 @@ class SegmentIndexes:
         """Add the largest timestamp to the time index, and truncate the files to their entries."""
         if self.known_largest is not None and self.known_largest.timestamp >= 0:
             try:
-                self.time_index.maybe_append(self.known_largest.timestamp, offset=self.known_largest.offset)
+                self.time_index.maybe_add(self.known_largest.timestamp, offset=self.known_largest.offset)
             except CorruptIndex as error:
                 self.rebuild_corrupt(error)
         self.offsets.trim()
@@ -183,8 +183,8 @@ class SegmentIndexes:
             # Not by a call of the class: 0.15 us instead of 0.35.
             self.known_largest = largest = _new_tuple(TimestampOffset, (max_timestamp, last_offset, None))
         if self._bytes_since_entry > self.settings.index_interval_bytes:
-            self.offset_index.append(last_offset, position=position)
-            self.time_index.maybe_append(largest.timestamp, offset=largest.offset)
+            self.offset_index.add(last_offset, position=position)
+            self.time_index.maybe_add(largest.timestamp, offset=largest.offset)
             self._bytes_since_entry = 0
         self._bytes_since_entry += size_bytes
 

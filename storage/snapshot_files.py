@@ -148,7 +148,7 @@ def apply_updates(
     producers.apply(updates)
     for completed in updates.completed:
         if completed.is_aborted:
-            transactions.append(
+            transactions.add(
                 AbortedTransaction(
                     completed.producer_id,
                     completed.first_offset,

@@ -71,7 +71,7 @@ class TransactionIndex:
             entries.append(entry)
         return entries
 
-    def append(self, transaction: AbortedTransaction) -> None:
+    def add(self, transaction: AbortedTransaction) -> None:
         """Add an entry and write it to the file. Raises CorruptIndex unless its marker is after all others."""
         entries = self.entries
         if entries and transaction.last_offset <= entries[-1].last_offset:

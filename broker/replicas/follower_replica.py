@@ -77,7 +77,7 @@ class FollowerReplica:
         log, listener = self.log, self._listener
         size_bytes = len(records)
         if size_bytes:
-            if not log.usual.append_as_follower(records, leader_epoch=leader_epoch, now_ms=now_ms):
+            if not log.fast.append_as_follower(records, leader_epoch=leader_epoch, now_ms=now_ms):
                 size_bytes = log.append_as_follower(
                     records, leader_epoch=leader_epoch, now_ms=now_ms
                 ).size_bytes

@@ -146,7 +146,7 @@ class PartitionLeader:
         return info
 
     def append_fast(self, records: memoryview, *, required_acks: int, now_ms: int) -> int | None:
-        """Append a batch on the fast path (`ottla.storage.usual_append`) and return its first offset.
+        """Append a batch on the fast path (`ottla.storage.fast_append`) and return its first offset.
 
         None, with nothing changed, for any other batch, and where `append_records` refuses it. Raises
         KafkaStorageError.
@@ -155,7 +155,9 @@ class PartitionLeader:
         if required_acks == -1 and self.state.followers and self._has_too_few_replicas():
             return None
         log = self.log
-        first_offset = log.usual.append(records, leader_epoch=self._partition.leader_epoch, now_ms=now_ms)
+        first_offset = log.fast.append_as_leader(
+            records, leader_epoch=self._partition.leader_epoch, now_ms=now_ms
+        )
         if first_offset is not None:
             self._on_appended(
                 first_offset,

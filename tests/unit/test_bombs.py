@@ -157,7 +157,7 @@ OPENERS = {
     "storage/compaction.py",
     "storage/segment_reader.py",
     "storage/segment_times.py",
-    "storage/usual_append.py",
+    "storage/fast_append.py",
     "storage/validation.py",
     "storage/verify/batches.py",
     "storage/verify/compare.py",

@@ -59,10 +59,10 @@ from ottla.replication.leader_state import NO_BROKER_EPOCH, FollowerProgress, Le
 from ottla.runtime import Pool
 from ottla.runtime.simulated import SimulatedRuntime
 from ottla.storage import log_reader
+from ottla.storage.fast_append import FastAppend
 from ottla.storage.files import Files
 from ottla.storage.log import AppendInfo, Log
 from ottla.storage.segment import Segment
-from ottla.storage.usual_append import UsualAppend
 
 Patch = Callable[[], Any]
 
@@ -205,17 +205,17 @@ def followers_serve_all_that_they_have() -> Iterator[None]:
 @contextmanager
 def writes_in_the_epoch_before() -> Iterator[None]:
     """A leader's records bear the epoch of its predecessor."""
-    append, append_fast = Log.append_as_leader, UsualAppend.append
+    append, append_fast = Log.append_as_leader, FastAppend.append_as_leader
 
     def append_late(self: Log, records: Any, *, leader_epoch: int, **others: Any) -> AppendInfo:
         return append(self, records, leader_epoch=max(leader_epoch - 1, 0), **others)
 
-    def append_fast_late(self: UsualAppend, records: Any, *, leader_epoch: int, **others: Any) -> int | None:
+    def append_fast_late(self: FastAppend, records: Any, *, leader_epoch: int, **others: Any) -> int | None:
         return append_fast(self, records, leader_epoch=max(leader_epoch - 1, 0), **others)
 
     with (
         patch.object(Log, "append_as_leader", append_late),
-        patch.object(UsualAppend, "append", append_fast_late),
+        patch.object(FastAppend, "append_as_leader", append_fast_late),
         patch.object(Log, "assign_epoch", lambda *_: None),
     ):
         yield

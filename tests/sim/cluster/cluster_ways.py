@@ -16,8 +16,8 @@ from ottla.broker.api.dispatch import RequestHead
 from ottla.broker.replicas.reading.read_from_log import LogReads
 from ottla.protocol.hot import fetch
 from ottla.protocol.hot.fetch import IncrementalRequest, IncrementalRequests
+from ottla.storage.fast_append import FastAppend
 from ottla.storage.log_reader import LogReader
-from ottla.storage.usual_append import UsualAppend
 
 
 @contextmanager
@@ -25,11 +25,11 @@ def general_only() -> Iterator[None]:
     """No request is recognised, and no append and no Fetch takes the fast path."""
     with ExitStack() as stack:
         stack.enter_context(patch.object(RequestHead, "correlation_id", lambda self, frame: None))
-        stack.enter_context(patch.object(UsualAppend, "append", lambda self, records, **_: None))
+        stack.enter_context(patch.object(FastAppend, "append_as_leader", lambda self, records, **_: None))
         stack.enter_context(patch.object(LogReads, "_check_fast", LogReads._check))
         stack.enter_context(patch.object(LogReads, "_has_nothing_new", lambda *_: False))
         stack.enter_context(patch.object(LogReader, "read_newest", lambda *_, **__: None))
-        stack.enter_context(patch.object(UsualAppend, "append_as_follower", lambda self, records, **_: False))
+        stack.enter_context(patch.object(FastAppend, "append_as_follower", lambda self, records, **_: False))
         for name in ("encode_fast_request", "encode_fast_response", "read_fast_response"):
             stack.enter_context(patch.object(fetch, name, lambda *_, **__: None))
         yield
@@ -38,31 +38,31 @@ def general_only() -> Iterator[None]:
 @contextmanager
 def counting_fast_appends() -> Iterator[list[int]]:
     """The first offsets of all appends on the fast path."""
-    append, found = UsualAppend.append, list[int]()
+    append, found = FastAppend.append_as_leader, list[int]()
 
     def append_and_count(
-        self: UsualAppend, records: memoryview, *, leader_epoch: int, now_ms: int
+        self: FastAppend, records: memoryview, *, leader_epoch: int, now_ms: int
     ) -> int | None:
         first_offset = append(self, records, leader_epoch=leader_epoch, now_ms=now_ms)
         if first_offset is not None:
             found.append(first_offset)
         return first_offset
 
-    with patch.object(UsualAppend, "append", append_and_count):
+    with patch.object(FastAppend, "append_as_leader", append_and_count):
         yield found
 
 
 @contextmanager
 def counting_fast_copies() -> Iterator[list[bool]]:
     """Whether each append of a follower took the fast path."""
-    append, found = UsualAppend.append_as_follower, list[bool]()
+    append, found = FastAppend.append_as_follower, list[bool]()
 
-    def append_and_count(self: UsualAppend, records: memoryview, *, leader_epoch: int, now_ms: int) -> bool:
+    def append_and_count(self: FastAppend, records: memoryview, *, leader_epoch: int, now_ms: int) -> bool:
         is_fast = append(self, records, leader_epoch=leader_epoch, now_ms=now_ms)
         found.append(is_fast)
         return is_fast
 
-    with patch.object(UsualAppend, "append_as_follower", append_and_count):
+    with patch.object(FastAppend, "append_as_follower", append_and_count):
         yield found
 
 

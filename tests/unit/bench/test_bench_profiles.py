@@ -51,7 +51,7 @@ STANDARD = Frame("/usr/lib/python3.11/struct.py", "pack", 1, 2)
         ([frame("storage/files.py", "os.pwrite("), PRODUCE, RUNNER], "writing files"),
         ([frame("storage/files.py", "os.pwritev("), PRODUCE, RUNNER], "writing files"),
         ([frame("storage/files.py", "os.pread("), PRODUCE, RUNNER], "reading files"),
-        ([frame("storage/usual_append.py", "crc32c(records"), PRODUCE, RUNNER], "checksum"),
+        ([frame("storage/fast_append.py", "crc32c(records"), PRODUCE, RUNNER], "checksum"),
         ([STORAGE, PRODUCE, RUNNER], "Python: storage"),
         ([STANDARD, STORAGE, PRODUCE, RUNNER], "Python: storage"),
         ([PRODUCE, RUNNER], "Python: api"),

@@ -207,8 +207,10 @@ class Story(Checks):
         batch = Batch(base, base + len(records) - 1, model.epoch, producer_id, fields.get("producer_epoch", -1),
                       fields.get("base_sequence", -1), is_transactional, None, records)  # fmt: skip
         model.send(batch)
-        # As a Produce: the usual append, unless the batch or the log is not usual.
-        first_offset = log.usual.append(memoryview(data), leader_epoch=model.epoch, now_ms=self.now_ms)
+        # As a Produce: the fast path, unless the batch or the log is one for the general path.
+        first_offset = log.fast.append_as_leader(
+            memoryview(data), leader_epoch=model.epoch, now_ms=self.now_ms
+        )
         if first_offset is None:
             info = log.append_as_leader(data, leader_epoch=model.epoch, now_ms=self.now_ms)
             first_offset = info.first_offset

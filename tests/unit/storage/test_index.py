@@ -31,8 +31,8 @@ def time_index(path, *, is_new=True, max_bytes=12000, base_offset=100):
 
 def test_bytes_are_kafkas(tmp_path):
     offsets, times = offset_index(tmp_path / "o"), time_index(tmp_path / "t")
-    offsets.append(105, position=4096)
-    times.maybe_append(1_000, offset=105)
+    offsets.add(105, position=4096)
+    times.maybe_add(1_000, offset=105)
     offsets.trim()
     times.trim()
     assert (tmp_path / "o").read_bytes().hex() == "0000000500001000"
@@ -47,12 +47,12 @@ def test_the_file_has_nothing_but_entries(tmp_path):
         return [first for first, _ in OffsetIndex.ENTRY.iter_unpack((tmp_path / "o").read_bytes())]
 
     for number in range(5_000):
-        index.append(100 + number, position=number)
+        index.add(100 + number, position=number)
         assert number % 100 or in_file() == [*range(len(in_file()))]
     assert len(in_file()) > 2_000
     index.truncate_to(150)
     assert in_file() == [*range(50)]
-    index.append(150, position=1)
+    index.add(150, position=1)
     assert in_file() == [*range(50)]
     index.trim()
     assert in_file() == [*range(51)]
@@ -67,18 +67,18 @@ def test_impossible_size(tmp_path, size):
 
 def test_offsets_must_grow(tmp_path):
     index = offset_index(tmp_path / "o")
-    index.append(105, position=1)
+    index.add(105, position=1)
     with pytest.raises(CorruptIndex):
-        index.append(105, position=2)
+        index.add(105, position=2)
 
 
 def test_time_index_keeps_a_place_for_closing(tmp_path):
     index = time_index(tmp_path / "t", max_bytes=36)
-    index.maybe_append(1, offset=101)
+    index.maybe_add(1, offset=101)
     assert index.count < index.full_count
-    index.maybe_append(2, offset=102)
+    index.maybe_add(2, offset=102)
     assert index.count == index.full_count
-    index.maybe_append(2, offset=103)  # not larger: no entry
+    index.maybe_add(2, offset=103)  # not larger: no entry
     assert index.count == 2
 
 
@@ -95,8 +95,8 @@ def test_lookups_are_those_of_a_list(tmp_path_factory, steps, cut, reopen):
     offset, other = 100, 0
     for step, other_step in steps:
         offset, other = offset + step, other + other_step
-        offsets.append(offset, position=other)
-        times.maybe_append(other, offset=offset)
+        offsets.add(offset, position=other)
+        times.maybe_add(other, offset=offset)
         model.append((offset, other, other))
     if reopen:
         for index in (offsets, times):
@@ -121,7 +121,7 @@ def test_lookups_are_those_of_a_list(tmp_path_factory, steps, cut, reopen):
         above = [row[0] for row in model if row[1] >= target]
         assert offsets.upper_bound(target) == (above[0] if above else None)
     assert times.last == (TimestampOffset(model[-1][2], model[-1][0]) if model else TimestampOffset(-1, 100))
-    offsets.append(1000, position=7)
+    offsets.add(1000, position=7)
     assert offsets.lookup(2000) == (1000, 7)
 
 
@@ -154,9 +154,9 @@ class IndexesAsLists(RuleBasedStateMachine):
             )
             position = (self.rows[-1][1] if self.rows else 0) + size
             timestamp = (self.peaks[-1][0] if self.peaks else 0) + later
-            self.offsets.append(offset, position=position)
+            self.offsets.add(offset, position=position)
             self.rows.append((offset, position))
-            self.times.maybe_append(timestamp, offset=offset)
+            self.times.maybe_add(timestamp, offset=offset)
             if timestamp > (self.peaks[-1][0] if self.peaks else -1):
                 self.peaks.append((timestamp, offset))
 
@@ -164,11 +164,11 @@ class IndexesAsLists(RuleBasedStateMachine):
     def go_back(self, back):
         if self.rows:
             with pytest.raises(CorruptIndex):
-                self.offsets.append(self.rows[-1][0] - back, position=self.rows[-1][1] + 1)
+                self.offsets.add(self.rows[-1][0] - back, position=self.rows[-1][1] + 1)
         if self.peaks:
             with pytest.raises(CorruptIndex):
-                self.times.maybe_append(self.peaks[-1][0] + 1, offset=self.peaks[-1][1] - 1 - back)
-            self.times.maybe_append(
+                self.times.maybe_add(self.peaks[-1][0] + 1, offset=self.peaks[-1][1] - 1 - back)
+            self.times.maybe_add(
                 self.peaks[-1][0] - back, offset=self.peaks[-1][1] + 1
             )  # not larger: no entry
 
@@ -252,14 +252,14 @@ def test_lookup_in_a_thread_while_the_loop_drops_warm_entries(tmp_path, target):
             found = super()._entry(number, **how)
             self.entries_left -= 1
             if self.entries_left == 0:
-                self.append(400, position=400)
+                self.add(400, position=400)
             return found
 
     for entries_left in range(1, 9):
         path = tmp_path / str(entries_left)
         index = Interrupted(path, base_offset=100, max_bytes=8000, files=Files(), is_new=True)
         for offset in range(110, 400, 10):
-            index.append(offset, position=offset)
+            index.add(offset, position=offset)
         expected = index.lookup(target)
         index.entries_left = entries_left
         assert index.lookup(target) == expected
@@ -272,8 +272,8 @@ def test_transaction_index(tmp_path):
     assert index.aborted_in(0, 99) == ([], False)
     assert not path.exists()
     first, second = AbortedTransaction(7, 10, 14, 12), AbortedTransaction(8, 12, 20, 21)
-    index.append(first)
-    index.append(second)
+    index.add(first)
+    index.add(second)
     assert path.read_bytes()[:34].hex() == "0000" + "".join(f"{it:016x}" for it in first)
     again = TransactionIndex(path, base_offset=10, files=Files(), is_new=False)
     assert again.entries == [first, second]

@@ -775,7 +775,7 @@ def test_truncation_whatever_the_time_index_says(with_a_flipped_bit, offset):
 def test_an_index_that_goes_back_is_rebuilt_when_an_entry_is_due(log):
     """The batch is written by then: its offset is not given again."""
     fill(log, 2)
-    log.segments.active.indexes.offset_index.append(1000, position=0)
+    log.segments.active.indexes.offset_index.add(1000, position=0)
     fill(log, 2)
     assert (log.log_end_offset, offsets_in(log)) == (8, [0, 2, 4, 6])
 

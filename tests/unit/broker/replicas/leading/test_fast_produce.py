@@ -58,7 +58,7 @@ CONFIGS = [
 
 
 class NothingIsFast:
-    def append(self, records, *, leader_epoch, now_ms):
+    def append_as_leader(self, records, *, leader_epoch, now_ms):
         return None
 
 
@@ -83,7 +83,7 @@ class Side:
         act(self.broker)
         if self.is_general:
             for partition in self.broker.replicas.partitions():
-                partition.log.usual = NothingIsFast()
+                partition.log.fast = NothingIsFast()
 
     def send(self, number, frame):
         """The response, why the connection is closed, or that the request waits."""

@@ -1,15 +1,30 @@
-"""The usual append: what nearly all producers send nearly always, checked, written and recorded in one function.
+"""FastAppend: the fast path of an append. A batch without exceptions is checked, written and recorded in one function.
 
-    UsualAppend.append --usual----> its first offset: everything is done
-                       --unusual--> None: nothing has changed; `Log.append_as_leader` decides
-                       --failing disk--> KafkaStorageError, as there
+    append_as_leader   --fast path----> the first offset of the batch: everything is done
+                       --declined-----> None: nothing has changed; `Log.append_as_leader` decides
+                       --disk fails---> KafkaStorageError, as there
 
-    UsualAppend.append_as_follower --usual----> True: everything is done
-                                   --unusual--> False: nothing has changed; `Log.append_as_follower` decides
-                                   --failing disk--> KafkaStorageError, as there
+    append_as_follower --fast path----> True: everything is done
+                       --declined-----> False: nothing has changed; `Log.append_as_follower` decides
+                       --disk fails---> KafkaStorageError, as there
 
-`Log.append_as_leader` and what it calls (`validation`, `producer_append`, `segment`) are the rules. This is the
-same for one whole batch that needs none of their exceptions:
+The general path has the rules. Each step of the fast path is the general one, without the cases that the fast path
+declines; who changes one changes the other. `tests/unit/storage/test_fast_append.py` holds both equal: the same
+operations on two logs, one of which tries the fast path first, give the same results, state and files.
+
+    step                fast path                      general path
+    checks of a batch   `fast_path_fields`             `validation.validate`
+    of a follower's     `append_as_follower`           `appending.follower_batches`
+    sequence numbers    `ProducerState.next_batch`,    `ProducerStateManager.analyze`, which tries `next_batch`
+                        `copied_batch`, `add_next`     first, and `apply`
+    write and indexes   `Segment.append_batch`         `Segment.append`: both by `FileRecords.append_buffers`
+                                                       and `SegmentIndexes.add`
+    roll                declines where                 `Log.roll` where `Segment.is_full`
+                        `Segment.is_full`
+    offsets             `LogOffsets.advance_end`       the same
+    a new leader epoch  declines                       `Log.assign_epoch`
+
+A leader's batch takes the fast path if it is one whole batch that needs none of the exceptions:
 
 - a client's batch of magic 2 with nothing after it, in a writable buffer, whose records need not be opened, or
   are few, short if they are compressed (`SHORT_BYTES`: the turn of the loop is not charged) and what the header
@@ -19,13 +34,12 @@ same for one whole batch that needs none of their exceptions:
 - the log is writable, the leader epoch has its entry, the active segment has room;
 - the topic is not compacted, not internal, and has neither `flush.messages` nor `message.timestamp.before.max.ms`.
 
-Nothing is remembered between two appends, except what follows from the topic's configuration (`UsualBounds`), for as
+Nothing is remembered between two appends, except what follows from the topic's configuration (`FastPathBounds`), for as
 long as the log has that very object. So a roll, a truncation, another epoch, or a disk that fails invalidates nothing.
-`tests/unit/storage/test_usual_append.py` holds it equal to the general append.
 
 It takes 3.5 us instead of 6.5 (bench: pipelined-200b), as it builds no header, no result and no lists of one.
 
-A follower's append is usual if it is whole batches of the log's latest leader epoch, with the right CRCs, in
+A follower's append takes the fast path if it is whole batches of the log's latest leader epoch, with the right CRCs, in
 the order of offsets, and the active segment has room; if none of them is transactional, and their producers are
 known in these epochs and have no open transaction. Its leader has checked everything else.
 One batch takes 1.9 us instead of 6.5, CRC and write aside; each further one 1.2 instead of 2.2.
@@ -61,7 +75,7 @@ from ottla.storage.log_offsets import LogOffsets
 from ottla.storage.producer_state import BatchMetadata, ProducerState, ProducerStateManager
 from ottla.storage.validation import FULLY_CHECKED, QUICK_BYTES, SHORT_BYTES, is_framed, is_one_record
 
-__all__ = ["UsualAppend", "usual_fields"]
+__all__ = ["FastAppend", "fast_path_fields"]
 
 #: Attributes that name a codec and nothing else, by `compression.type`: these batches stay as they are.
 _KEPT_ATTRIBUTES: Final = {"producer": tuple(map(int, CODECS)), "uncompressed": (int(Compression.NONE),)}
@@ -72,8 +86,8 @@ _new_tuple = tuple.__new__
 
 
 @dataclass(slots=True, frozen=True)
-class UsualBounds:
-    """The bounds that a topic's configuration sets for a usual batch, and for the segment that has room for it."""
+class FastPathBounds:
+    """The bounds that a topic's configuration sets for a batch on the fast path, and for the segment that takes it."""
 
     kept_attributes: tuple[int, ...]
     max_bytes: int
@@ -83,11 +97,11 @@ class UsualBounds:
 
 
 #: All logs with the same bounds share them: a request for a thousand partitions reads them once from main memory.
-_shared_bounds: Final = lru_cache(maxsize=1024)(UsualBounds)
+_shared_bounds: Final = lru_cache(maxsize=1024)(FastPathBounds)
 
 
-def usual_bounds(topic: str, config: LogConfig) -> UsualBounds | None:
-    """The bounds of a topic's usual batches; None where a rule needs the general append for every batch."""
+def fast_path_bounds(topic: str, config: LogConfig) -> FastPathBounds | None:
+    """The bounds of a topic's batches on the fast path; None where a rule needs the general path for every batch."""
     if (
         topic in INTERNAL_TOPICS  # who may append there is decided for each batch
         or config.message_timestamp_type != "CreateTime"
@@ -110,8 +124,11 @@ def usual_bounds(topic: str, config: LogConfig) -> UsualBounds | None:
     )
 
 
-def usual_fields(records: memoryview, bounds: UsualBounds, *, now_ms: int) -> tuple[int, ...] | None:
-    """The fields of `BatchHeader` of a batch that `validate` accepts unopened; None for any other one."""
+def fast_path_fields(records: memoryview, bounds: FastPathBounds, *, now_ms: int) -> tuple[int, ...] | None:
+    """The fields of `BatchHeader` of a batch that `validate` accepts as it is; None: `validate` has to decide.
+
+    Each check is one of `validate`, for the configurations of which `bounds` are; see the module.
+    """
     size_bytes = len(records)
     if not HEADER_SIZE_BYTES <= size_bytes <= bounds.max_bytes or records.readonly:
         return None
@@ -152,8 +169,8 @@ def usual_fields(records: memoryview, bounds: UsualBounds, *, now_ms: int) -> tu
     return fields
 
 
-class UsualAppend:
-    """Appends a usual batch in one function: it is checked, written and recorded there.
+class FastAppend:
+    """The fast path of a log's appends: a batch is checked, written and recorded in one function.
 
     Belongs to the event loop's thread, as all appends.
     """
@@ -180,21 +197,21 @@ class UsualAppend:
         self._topic = topic
         #: The bounds are those of this configuration.
         self._config = files.config
-        self._bounds = usual_bounds(topic, files.config)
+        self._bounds = fast_path_bounds(topic, files.config)
 
-    def append(self, records: memoryview, *, leader_epoch: int, now_ms: int) -> int | None:
+    def append_as_leader(self, records: memoryview, *, leader_epoch: int, now_ms: int) -> int | None:
         """Append a client's batch, patched in place, as leader of `leader_epoch`; returns its first offset.
 
-        None, with nothing changed, unless it is a usual one. Raises KafkaStorageError for an I/O error.
+        None, with nothing changed, if the general path must decide. Raises KafkaStorageError for an I/O error.
         """
         files = self._files
         if files.config is not self._config:
-            self._config, self._bounds = files.config, usual_bounds(self._topic, files.config)
+            self._config, self._bounds = files.config, fast_path_bounds(self._topic, files.config)
         if (
             (bounds := self._bounds) is None
             or not self._availability.is_writable
             or leader_epoch != self._epochs.latest_epoch
-            or (fields := usual_fields(records, bounds, now_ms=now_ms)) is None
+            or (fields := fast_path_fields(records, bounds, now_ms=now_ms)) is None
         ):
             return None
         _, length, _, _, _, _, delta, _, max_timestamp, producer_id, producer_epoch, sequence, _ = fields
@@ -239,7 +256,7 @@ class UsualAppend:
     def append_as_follower(self, records: memoryview, *, leader_epoch: int, now_ms: int) -> bool:
         """Append batches of the leader of `leader_epoch`, as they are.
 
-        False, with nothing changed, unless all of them are usual ones. Raises KafkaStorageError for an I/O error.
+        False, with nothing changed, if the general path must decide. Raises KafkaStorageError for an I/O error.
         """
         epoch, config, size_bytes = self._epochs.latest_epoch, self._files.config, len(records)
         if (

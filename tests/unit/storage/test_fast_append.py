@@ -1,4 +1,4 @@
-"""The usual append beside the general one: two logs on two disks, of which one knows nothing of it."""
+"""The fast path of an append beside the general one: two logs on two disks, of which one has no fast path."""
 
 import struct
 from dataclasses import replace
@@ -21,7 +21,7 @@ from ottla.protocol.errors import (
 )
 from ottla.protocol.records.batch import crc_of
 from ottla.protocol.records.compression import Compression
-from ottla.storage.usual_append import usual_bounds, usual_fields
+from ottla.storage.fast_append import fast_path_bounds, fast_path_fields
 from ottla.storage.validation import validate
 from tests.harness.faulty_files import FaultyFiles
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log, state_of
@@ -88,9 +88,9 @@ def ruled(fields, *, is_summed, tail):
     data=st.builds(ruled, CHANGED_FIELDS, is_summed=st.integers(0, 9).map(bool), tail=TAILS),
     config=st.sampled_from(CONFIGS),
 )
-def test_a_usual_batch_is_valid_as_it_is(data, config):
-    bounds = usual_bounds("t", config)
-    fields = bounds and usual_fields(memoryview(data), bounds, now_ms=NOW_MS)
+def test_a_batch_on_the_fast_path_is_valid_as_it_is(data, config):
+    bounds = fast_path_bounds("t", config)
+    fields = bounds and fast_path_fields(memoryview(data), bounds, now_ms=NOW_MS)
     if not fields:
         return
     sent = bytes(data)
@@ -100,13 +100,13 @@ def test_a_usual_batch_is_valid_as_it_is(data, config):
     assert b"".join(valid.buffers) == sent
 
 
-def append(log, data, *, is_usual, leader_epoch=0, now_ms=NOW_MS):
-    """(offsets or the error, what is in the caller's buffer then, whether the usual append was taken)."""
+def append(log, data, *, is_fast, leader_epoch=0, now_ms=NOW_MS):
+    """(offsets or the error, what is in the caller's buffer then, whether the fast path was taken)."""
     sent = bytearray(data)
     try:
-        if is_usual:
+        if is_fast:
             before = state_of(log)
-            first = log.usual.append(memoryview(sent), leader_epoch=leader_epoch, now_ms=now_ms)
+            first = log.fast.append_as_leader(memoryview(sent), leader_epoch=leader_epoch, now_ms=now_ms)
             if first is not None:
                 end = log.log_end_offset
                 return (first, end - 1, None, log.log_start_offset, len(sent), end - first), sent, True
@@ -121,13 +121,13 @@ def append(log, data, *, is_usual, leader_epoch=0, now_ms=NOW_MS):
     return (*kept, info.log_start_offset, info.size_bytes, info.records_count), sent, False
 
 
-def copy(log, data, *, is_usual, leader_epoch=0, now_ms=NOW_MS):
-    """(size and end offset, or the error; whether the usual append was taken), of a follower."""
+def copy(log, data, *, is_fast, leader_epoch=0, now_ms=NOW_MS):
+    """(size and end offset, or the error; whether the fast path was taken), of a follower."""
     view = memoryview(bytes(data))
     try:
-        if is_usual:
+        if is_fast:
             before = state_of(log)
-            if log.usual.append_as_follower(view, leader_epoch=leader_epoch, now_ms=now_ms):
+            if log.fast.append_as_follower(view, leader_epoch=leader_epoch, now_ms=now_ms):
                 return (len(view), log.log_end_offset), True
             for segment in before["segments"] + (state := state_of(log))["segments"]:
                 segment.pop("first timestamp")  # may have been read meanwhile
@@ -138,7 +138,7 @@ def copy(log, data, *, is_usual, leader_epoch=0, now_ms=NOW_MS):
     return (info.size_bytes, log.log_end_offset), False
 
 
-class UsualBesideGeneral(RuleBasedStateMachine):
+class FastBesideGeneral(RuleBasedStateMachine):
     """Whatever happens, both logs, their files and their answers are the same."""
 
     @initialize(config=st.sampled_from(CONFIGS))
@@ -154,7 +154,7 @@ class UsualBesideGeneral(RuleBasedStateMachine):
         self.open(is_clean=True, recovery_point=0)
 
     def open(self, **options):
-        """The general log, and the one that tries the usual append first."""
+        """The general log, and the one that tries the fast path first."""
         self.logs = [
             open_log(
                 DIRECTORY, files=disk, config=self.config, now_ms=self.now_ms, random=Random(1), **options
@@ -174,18 +174,18 @@ class UsualBesideGeneral(RuleBasedStateMachine):
 
     def send(self, data):
         pairs = [
-            append(log, data, is_usual=is_usual, leader_epoch=self.epoch, now_ms=self.now_ms)
-            for log, is_usual in zip(self.logs, (False, True), strict=True)
+            append(log, data, is_fast=is_fast, leader_epoch=self.epoch, now_ms=self.now_ms)
+            for log, is_fast in zip(self.logs, (False, True), strict=True)
         ]
-        (general, buffer, _), (usual, other, is_taken) = pairs
-        assert general == usual
+        (general, buffer, _), (fast, other, is_taken) = pairs
+        assert general == fast
         # After an error it is not read; a disk may fail before or after it is patched.
         assert buffer == other or not isinstance(general[0], int)
-        event(f"usual: {is_taken}")
+        event(f"fast path: {is_taken}")
         return isinstance(general[0], int)
 
     @rule(sent=st.lists(BATCHES, min_size=1, max_size=12), step=st.integers(-5, 40))
-    def usual(self, sent, step):
+    def produce(self, sent, step):
         for count, size, late, producer, codec in sent:
             self.now_ms += step
             fields = {}
@@ -244,11 +244,11 @@ class UsualBesideGeneral(RuleBasedStateMachine):
     def copy(self, data):
         """Append what a leader sends, which may be anything; whether it was appended."""
         pairs = [
-            copy(log, data, is_usual=is_usual, leader_epoch=self.epoch, now_ms=self.now_ms)
-            for log, is_usual in zip(self.logs, (False, True), strict=True)
+            copy(log, data, is_fast=is_fast, leader_epoch=self.epoch, now_ms=self.now_ms)
+            for log, is_fast in zip(self.logs, (False, True), strict=True)
         ]
         assert pairs[0][0] == pairs[1][0]
-        event(f"usual on a follower: {pairs[1][1]}")
+        event(f"fast path on a follower: {pairs[1][1]}")
         return isinstance(pairs[0][0][0], int)
 
     @rule(
@@ -286,17 +286,17 @@ class UsualBesideGeneral(RuleBasedStateMachine):
         is_transactional=st.sampled_from((False, False, True)),
         distance=st.sampled_from((-1, 0, 0, 0)),
     )
-    def replicate_unusual(self, producer, epoch, leader_epoch, sequence, is_transactional, distance):
+    def replicate_exceptions(self, producer, epoch, leader_epoch, sequence, is_transactional, distance):
         """Between two other batches."""
         offset = max(0, self.logs[0].log_end_offset + distance)
         fields = {
             "producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence,
             "is_transactional": is_transactional, "leader_epoch": max(-1, self.epoch + leader_epoch),
         }  # fmt: skip
-        usual = {"leader_epoch": self.epoch}
+        plain = {"leader_epoch": self.epoch}
         batches = (
             batch(2, base_offset=offset + at, **it)
-            for at, it in zip((0, 2, 4), (usual, fields, usual), strict=True)
+            for at, it in zip((0, 2, 4), (plain, fields, plain), strict=True)
         )
         self.copy(b"".join(batches))
 
@@ -347,7 +347,7 @@ class UsualBesideGeneral(RuleBasedStateMachine):
     def alter(self, config, sent):
         self.config = config
         self.both(lambda log: log.update_config(config))
-        self.usual([sent, sent], 1)
+        self.produce([sent, sent], 1)
 
     @rule()
     def alter_a_little(self):
@@ -389,7 +389,7 @@ class UsualBesideGeneral(RuleBasedStateMachine):
     def another_log_of_the_directory_fails(self, sent):
         for log in self.logs:
             log.availability.take_offline(OSError(5, "Input/output error"))
-        self.usual([sent], 0)
+        self.produce([sent], 0)
         self.restart(is_clean=False)
 
     @invariant()
@@ -423,9 +423,9 @@ def of_producer(sequence, **fields):
         (batch(), {"remote_storage_enable": True, "min_insync_replicas": 2}),
     ],
 )  # fmt: skip
-def test_what_is_usual(data, config):
+def test_what_is_fast(data, config):
     log = a_log(**config)
-    assert append(log, data, is_usual=True)[2]
+    assert append(log, data, is_fast=True)[2]
     log.close()
 
 
@@ -448,7 +448,7 @@ def test_what_is_usual(data, config):
 )  # fmt: skip
 def test_what_is_not(data, config):
     log = a_log(**config)
-    assert not append(log, data, is_usual=True)[2]
+    assert not append(log, data, is_fast=True)[2]
     log.close()
 
 
@@ -501,57 +501,57 @@ UNUSUAL_COPIES = [
     ("data", "is_taken"), [(it, True) for it in USUAL_COPIES] + [(it, False) for it in UNUSUAL_COPIES]
 )
 def test_a_followers_append(data, is_taken, leader_epoch):
-    general, usual = a_log(), a_log()
-    found, _ = copy(general, data, is_usual=False, leader_epoch=leader_epoch)
-    assert copy(usual, data, is_usual=True, leader_epoch=leader_epoch) == (found, is_taken)
-    assert state_of(usual) == state_of(general)
+    general, fast = a_log(), a_log()
+    found, _ = copy(general, data, is_fast=False, leader_epoch=leader_epoch)
+    assert copy(fast, data, is_fast=True, leader_epoch=leader_epoch) == (found, is_taken)
+    assert state_of(fast) == state_of(general)
 
 
 def test_a_follower_of_an_older_leader():
     """The follower's log has records of a later epoch."""
     log = a_log()
     log.assign_epoch(2, 1)
-    assert copy(log, copied(1, leader_epoch=2), is_usual=True, leader_epoch=1) == ((0, 1), False)
+    assert copy(log, copied(1, leader_epoch=2), is_fast=True, leader_epoch=1) == ((0, 1), False)
 
 
 def test_a_followers_segment_is_full():
     log = a_log(segment_bytes=200)
-    assert copy(log, copied(1), is_usual=True) == ((len(copied(1)), 3), True)
-    assert copy(log, copied(3), is_usual=True) == ((len(copied(3)), 5), False)
+    assert copy(log, copied(1), is_fast=True) == ((len(copied(1)), 3), True)
+    assert copy(log, copied(3), is_fast=True) == ((len(copied(3)), 5), False)
 
 
 def test_a_followers_response_is_larger_than_a_segment():
     log = a_log(segment_bytes=100)
     log.roll(NOW_MS)
     assert not log.segments.active.size
-    (error, _), is_taken = copy(log, copied(1) + copied(3), is_usual=True)
+    (error, _), is_taken = copy(log, copied(1) + copied(3), is_fast=True)
     assert (error, is_taken) == (RecordListTooLarge, False)
 
 
 def test_a_follower_with_an_open_transaction():
     log = a_log()
-    copy(log, copied_of_producer(1, 1, is_transactional=True), is_usual=False)
-    (error, _), is_taken = copy(log, copied_of_producer(3, 3), is_usual=True)
+    copy(log, copied_of_producer(1, 1, is_transactional=True), is_fast=False)
+    (error, _), is_taken = copy(log, copied_of_producer(3, 3), is_fast=True)
     assert (error, is_taken) == (InvalidTxnState, False)
-    assert copy(log, copied(3), is_usual=True)[1]
+    assert copy(log, copied(3), is_fast=True)[1]
 
 
 def test_a_followers_disk_fails():
     log = a_log()
     log.files.file_system.fail("write", errno=5)
-    assert copy(log, copied(1), is_usual=True)[0][0] is KafkaStorageError
+    assert copy(log, copied(1), is_fast=True)[0][0] is KafkaStorageError
     assert log.log_end_offset == 1
-    assert not log.usual.append_as_follower(memoryview(copied(1)), leader_epoch=0, now_ms=NOW_MS)
+    assert not log.fast.append_as_follower(memoryview(copied(1)), leader_epoch=0, now_ms=NOW_MS)
 
 
 def test_a_buffer_that_cannot_be_patched_is_not():
     log = a_log()
-    assert log.usual.append(memoryview(bytes(batch())), leader_epoch=0, now_ms=NOW_MS) is None
+    assert log.fast.append_as_leader(memoryview(bytes(batch())), leader_epoch=0, now_ms=NOW_MS) is None
 
 
 def test_neither_is_the_first_append_of_a_leader():
     log = a_log()
-    assert log.usual.append(memoryview(batch()), leader_epoch=1, now_ms=NOW_MS) is None
+    assert log.fast.append_as_leader(memoryview(batch()), leader_epoch=1, now_ms=NOW_MS) is None
 
 
 def test_the_disk_fails():
@@ -559,22 +559,22 @@ def test_the_disk_fails():
     log = a_log()
     log.files.file_system.fail("write", errno=5)
     with pytest.raises(KafkaStorageError, match="Injected EIO"):
-        log.usual.append(memoryview(batch()), leader_epoch=0, now_ms=NOW_MS)
+        log.fast.append_as_leader(memoryview(batch()), leader_epoch=0, now_ms=NOW_MS)
     assert log.log_end_offset == 1
-    assert log.usual.append(memoryview(batch()), leader_epoch=0, now_ms=NOW_MS) is None
+    assert log.fast.append_as_leader(memoryview(batch()), leader_epoch=0, now_ms=NOW_MS) is None
 
 
 def test_a_topic_configuration_takes_effect_at_once():
     log = a_log()
-    assert append(log, batch(), is_usual=True)[2]
+    assert append(log, batch(), is_fast=True)[2]
     log.update_config(LogConfig(cleanup_policy=("compact",)))
-    assert not append(log, batch(), is_usual=True)[2]
+    assert not append(log, batch(), is_fast=True)[2]
     log.update_config(LogConfig(max_message_bytes=50))
-    (error, _), _, _ = append(log, batch(), is_usual=True)
+    (error, _), _, _ = append(log, batch(), is_fast=True)
     assert error is MessageTooLarge
     log.update_config(LogConfig())
-    assert append(log, batch(), is_usual=True)[2]
+    assert append(log, batch(), is_fast=True)[2]
 
 
-TestUsualBesideGeneral = UsualBesideGeneral.TestCase
-TestUsualBesideGeneral.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestFastBesideGeneral = FastBesideGeneral.TestCase
+TestFastBesideGeneral.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
