@@ -5,7 +5,7 @@ filled. Volumes are for scale 1, about a second of Kafka's time.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count as numbers
 from typing import Any, Final
@@ -24,6 +24,8 @@ from ottla.bench.load_figures import (
     request_figures,
 )
 from ottla.bench.measures import Measure
+from ottla.bench.targets.cluster_client import ClusterClient
+from ottla.bench.targets.clusters import Cluster
 from ottla.bench.targets.servers import Server, Usage
 from ottla.bench.targets.wire import (
     API_VERSIONS_REQUEST,
@@ -63,40 +65,46 @@ def _size_words(record_bytes: int) -> str:
     return "1 KB" if record_bytes == _KIB else f"{record_bytes} B"
 
 
-def _cpu_s(server: Server, before: Usage) -> float:
-    return server.usage().cpu_s - before.cpu_s
+def _cpu_s(subject: Server | Cluster, before: Usage) -> float:
+    return subject.usage().cpu_s - before.cpu_s
 
 
-class _Topic:
-    """A topic of one server."""
+class LoadTopic:
+    """A topic of one load, with connections to ask about it."""
 
-    def __init__(self, server: Server, name: str, *, partitions: int) -> None:
+    def __init__(
+        self, subject: Server | Cluster, client: ClusterClient, name: str, *, partitions: int
+    ) -> None:
+        """Create the topic."""
         self.name = name
-        self._server = server
-        self._partitions = partitions
-        with WireClient(server.port) as client:
-            client.create_topic(name, partitions=partitions)
+        self.client = client
+        self._subject = subject
+        client.create_topic(name, partitions=partitions, replication_factor=subject.replication_factor)
 
-    def topic_id(self) -> UUID:
-        """Return the topic's id, by which current clients name it."""
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=self.name)])
-        with WireClient(self._server.port, versions=TOPIC_ID_VERSIONS) as client:
-            return client.request(ApiKey.METADATA, request, MetadataResponse).topics[0].topic_id
+    def leader_port(self) -> int:
+        """Return the port of the broker that leads the first partition."""
+        return self._subject.addresses()[self.client.leader(self.name)].port
 
     def check(self, count: int) -> None:
-        """Raise LoadFailed unless so many records are in the log."""
-        with WireClient(self._server.port) as client:
-            found = client.record_count(self.name, partitions=self._partitions)
-        if found != count:
-            raise LoadFailed(f"{self._server.name}: {found} of {count} records are in {self.name}")
+        """Raise LoadFailed unless so many records are committed."""
+        check_count(self._subject, self.client, self.name, count)
+
+
+def check_count(subject: Server | Cluster, client: ClusterClient, name: str, count: int) -> None:
+    """Raise LoadFailed unless so many records of a topic are committed."""
+    found = client.record_count(name)
+    if found != count:
+        raise LoadFailed(f"{subject.name}: {found} of {count} records are in {name}")
 
 
 @contextmanager
-def _topic(server: Server, load: str, *, partitions: int) -> Iterator[_Topic]:
+def new_topic(subject: Server | Cluster, load: str, *, partitions: int) -> Iterator[LoadTopic]:
     """Make a topic for one load, deleted behind it."""
-    topic = _Topic(server, f"{load}-{next(_topic_numbers)}", partitions=partitions)
-    yield topic
-    with WireClient(server.port) as client:
+    with subject.client() as client:
+        topic = LoadTopic(subject, client, f"{load}-{next(_topic_numbers)}", partitions=partitions)
+        yield topic
+    # A broker may have been restarted since: that client's connection to it is gone.
+    with subject.client() as client:
         client.delete_topic(topic.name)
 
 
@@ -107,7 +115,7 @@ def librdkafka_produce(*, record_bytes: int, partitions: int, acks: str, megabyt
     def run(server: Server, scale: float) -> Sample:
         count = int(megabytes * 1e6 * scale) // record_bytes
         settings = {"bootstrap.servers": server.bootstrap, "acks": acks}
-        with _topic(server, name, partitions=partitions) as topic:
+        with new_topic(server, name, partitions=partitions) as topic:
             with librdkafka.Producer(settings) as producer:
                 before, began = server.usage(), time.perf_counter()
                 producer.produce(topic.name, payload=b"x" * record_bytes, count=count)
@@ -142,7 +150,7 @@ def java_produce(*, record_bytes: int, partitions: int, megabytes: int) -> Measu
 
     def run(server: Server, scale: float) -> Sample:
         count = int(megabytes * 1e6 * scale) // record_bytes
-        with _topic(server, name, partitions=partitions) as topic:
+        with new_topic(server, name, partitions=partitions) as topic:
             before = server.usage()
             result = java_clients.produce(
                 server.bootstrap, topic.name, record_bytes=record_bytes, count=count, settings={"acks": "all"}
@@ -175,10 +183,11 @@ def _filling(
 ) -> Callable[[Server, float], None]:
     def prepare(server: Server, scale: float) -> None:
         count = int(megabytes * 1e6 * scale) // record_bytes
-        topic = _Topic(server, topic_name, partitions=partitions)
-        with librdkafka.Producer({"bootstrap.servers": server.bootstrap}) as producer:
-            producer.produce(topic_name, payload=b"x" * record_bytes, count=count)
-        topic.check(count)
+        with server.client() as client:
+            topic = LoadTopic(server, client, topic_name, partitions=partitions)
+            with librdkafka.Producer({"bootstrap.servers": server.bootstrap}) as producer:
+                producer.produce(topic_name, payload=b"x" * record_bytes, count=count)
+            topic.check(count)
 
     return prepare
 
@@ -235,33 +244,39 @@ def java_consume(*, partitions: int, megabytes: int) -> Measure[Server]:
     )
 
 
-def one_at_a_time(goals: Goals) -> Measure[Server]:
+def one_at_a_time(subject: Server | Cluster, *, duration_s: float) -> Sample:
     """Measure a batch of 1 KB, answered, then the next one."""
+    with new_topic(subject, "one-at-a-time", partitions=1) as topic:
+        frame = produce_frame(topic.name, batch_bytes=_KIB)
+        port = topic.leader_port()
+        before = subject.usage()
+        took = paced.one_at_a_time(port, frame, duration_s=duration_s)
+        cpu_s = _cpu_s(subject, before)
+        topic.check(len(took) + 1)
+    return _one_at_a_time_sample(took, cpu_s)
 
-    def run(server: Server, scale: float) -> Sample:
-        with _topic(server, "one-at-a-time", partitions=1) as topic:
-            frame = produce_frame(topic.name, batch_bytes=_KIB)
-            before = server.usage()
-            took = paced.one_at_a_time(server.port, frame, duration_s=_PACED_S * scale)
-            cpu_s = _cpu_s(server, before)
-            topic.check(len(took) + 1)
-        sample = {"requests_per_s": len(took) / sum(took), "cpu_s_per_request": cpu_s / len(took)}
-        return sample | percentiles(took)
 
-    return Measure(
-        name="one-at-a-time",
-        title="one request at a time, 1 KB batch, acks=all",
-        figures=[*request_figures(goals), *latency_figures(goals.p99)],
-        run=run,
-        has_floor=True,
-        is_profiled=True,
-    )
+def _one_at_a_time_sample(took: Sequence[float], cpu_s: float) -> Sample:
+    sample = {"requests_per_s": len(took) / sum(took), "cpu_s_per_request": cpu_s / len(took)}
+    return sample | percentiles(took)
+
+
+def at_rate(subject: Server | Cluster, *, per_s: int, duration_s: float) -> Sample:
+    """Measure a batch of 1 KB, so many times a second, by the clock, whether or not earlier ones are answered."""
+    with new_topic(subject, "at-rate", partitions=1) as topic:
+        frame = produce_frame(topic.name, batch_bytes=_KIB)
+        port = topic.leader_port()
+        before = subject.usage()
+        took = paced.at_rate(port, frame, per_s=per_s, duration_s=duration_s)
+        cpu_s = _cpu_s(subject, before)
+        topic.check(len(took) + 1)
+    return {"cpu_s_per_request": cpu_s / len(took)} | percentiles(took)
 
 
 def asked_one_at_a_time(
     api_key: ApiKey,
     title: str,
-    message: Callable[[_Topic], Request],
+    message: Callable[[LoadTopic], Request],
     is_right: Callable[[Any], bool],
     *,
     versions: Mapping[ApiKey, int] | None = None,
@@ -274,7 +289,7 @@ def asked_one_at_a_time(
     name = api_key.name.lower().replace("_", "-") + ("" if version is None else f"-v{version}")
 
     def run(server: Server, scale: float) -> Sample:
-        with _topic(server, name, partitions=1) as topic:
+        with new_topic(server, name, partitions=1) as topic:
             request = message(topic)
             with WireClient(server.port, versions=versions or {}) as client:
                 client.request(ApiKey.PRODUCE, produce_message(topic.name, batch_bytes=_KIB), ProduceResponse)
@@ -287,8 +302,7 @@ def asked_one_at_a_time(
             )
             cpu_s = _cpu_s(server, before)
             topic.check(1)
-        sample = {"requests_per_s": len(took) / sum(took), "cpu_s_per_request": cpu_s / len(took)}
-        return sample | percentiles(took)
+        return _one_at_a_time_sample(took, cpu_s)
 
     return Measure(
         name=f"{name}-one-at-a-time",
@@ -299,33 +313,12 @@ def asked_one_at_a_time(
     )
 
 
-def at_rate(goals: Goals, *, per_s: int) -> Measure[Server]:
-    """Measure a batch of 1 KB, so many times a second, by the clock."""
-
-    def run(server: Server, scale: float) -> Sample:
-        with _topic(server, "at-rate", partitions=1) as topic:
-            frame = produce_frame(topic.name, batch_bytes=_KIB)
-            before = server.usage()
-            took = paced.at_rate(server.port, frame, per_s=per_s, duration_s=_PACED_S * scale)
-            cpu_s = _cpu_s(server, before)
-            topic.check(len(took) + 1)
-        return {"cpu_s_per_request": cpu_s / len(took)} | percentiles(took)
-
-    return Measure(
-        name="at-rate",
-        title=f"{per_s:,} requests/s, 1 KB batch, acks=all",
-        figures=[*request_figures(goals)[1:], *latency_figures(goals.p99)],
-        run=run,
-        has_floor=True,
-    )
-
-
 def pipelined(goals: Goals, *, batch_bytes: int, connections: int, depth: int) -> Measure[Server]:
     """Measure small requests, several under way on each connection."""
     name = f"pipelined-{batch_bytes}b"
 
     def run(server: Server, scale: float) -> Sample:
-        with _topic(server, name, partitions=1) as topic:
+        with new_topic(server, name, partitions=1) as topic:
             frame = produce_frame(topic.name, batch_bytes=batch_bytes)
             before, began = server.usage(), time.perf_counter()
             count = paced.pipelined(
@@ -343,6 +336,13 @@ def pipelined(goals: Goals, *, batch_bytes: int, connections: int, depth: int) -
         has_floor=True,
         is_profiled=True,
     )
+
+
+def _topic_id(topic: LoadTopic) -> UUID:
+    """Return the topic's id, by which current clients name it."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic.name)])
+    with WireClient(topic.leader_port(), versions=TOPIC_ID_VERSIONS) as client:
+        return client.request(ApiKey.METADATA, request, MetadataResponse).topics[0].topic_id
 
 
 def _fetch_request(topic: FetchTopic) -> FetchRequest:
@@ -377,12 +377,26 @@ _ASKED: Final = (
     asked_one_at_a_time(
         ApiKey.FETCH,
         "Fetch of one record of 1 KB, topic by id (v16)",
-        lambda topic: _fetch_request(FetchTopic(topic_id=topic.topic_id())),
+        lambda topic: _fetch_request(FetchTopic(topic_id=_topic_id(topic))),
         _is_one_record,
         versions=TOPIC_ID_VERSIONS,
     ),
 )
-_ONE_AT_A_TIME: Final = one_at_a_time(Goals(throughput=1.5, cpu=0.5, p99=0.6))
+_ONE_AT_A_TIME: Final[Measure[Server]] = Measure(
+    name="one-at-a-time",
+    title="one request at a time, 1 KB batch, acks=all",
+    figures=[*request_figures(Goals(throughput=1.5, cpu=0.5)), *latency_figures(0.6)],
+    run=lambda server, scale: one_at_a_time(server, duration_s=_PACED_S * scale),
+    has_floor=True,
+    is_profiled=True,
+)
+_AT_RATE: Final[Measure[Server]] = Measure(
+    name="at-rate",
+    title="1,000 requests/s, 1 KB batch, acks=all",
+    figures=[*request_figures(Goals(cpu=0.5))[1:], *latency_figures(0.6)],
+    run=lambda server, scale: at_rate(server, per_s=1000, duration_s=_PACED_S * scale),
+    has_floor=True,
+)
 _SMALL: Final = pipelined(Goals(throughput=4, cpu=0.2), batch_bytes=200, connections=4, depth=32)
 _MEDIUM: Final = pipelined(Goals(throughput=1.5, cpu=0.45), batch_bytes=16_384, connections=4, depth=4)
 
@@ -406,7 +420,7 @@ LOADS: Final[tuple[Measure[Server], ...]] = (
     *(java_consume(partitions=partitions, megabytes=250) for partitions in (1, 6)),
     *_ASKED,
     _ONE_AT_A_TIME,
-    at_rate(Goals(cpu=0.5, p99=0.6), per_s=1000),
+    _AT_RATE,
     _SMALL,
     _MEDIUM,
 )

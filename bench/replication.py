@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from ottla.bench.figures import MEGABYTES_A_SECOND, MILLISECONDS, SECONDS, Figure, Goal
+from ottla.bench.figures import MEGABYTES_A_SECOND, MILLISECONDS, SECONDS, Figure, Goal, Sample
 from ottla.bench.load_figures import Goals, bulk_figures, latency_figures, partition_words, request_figures
+from ottla.bench.loads import at_rate, one_at_a_time
 from ottla.bench.measures import Measure, Program
 from ottla.bench.program import main
 from ottla.bench.replication_failover import producer_gap
@@ -21,7 +22,7 @@ from ottla.bench.replication_followers import (
     high_watermark_lag_at,
     lag_metric,
 )
-from ottla.bench.replication_loads import BULK_BYTES, at_rate, bulk, consume_from_follower, one_at_a_time
+from ottla.bench.replication_loads import BULK_BYTES, bulk, consume_from_follower
 from ottla.bench.targets.clusters import CLUSTERS, Cluster
 from ottla.bench.targets.floor import FloorCluster
 from ottla.bench.targets.profiled import ProfiledCluster
@@ -53,6 +54,14 @@ def _bulk(partitions: int) -> Measure[Cluster]:
     )
 
 
+def _one_at_a_time(cluster: Cluster, scale: float) -> Sample:
+    return one_at_a_time(cluster, duration_s=scale)
+
+
+def _at_rate(cluster: Cluster, scale: float) -> Sample:
+    return at_rate(cluster, per_s=1000, duration_s=scale)
+
+
 MEASURES: Final[tuple[Measure[Cluster], ...]] = (
     _bulk(1),
     _bulk(6),
@@ -64,7 +73,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
             *request_figures(Goals(throughput=1.5, cpu=0.6), cpu=_CPU_PER_REQUEST),
             *latency_figures(0.6),
         ],
-        run=one_at_a_time,
+        run=_one_at_a_time,
         has_floor=True,
         is_profiled=True,
     ),
@@ -73,7 +82,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
         title="1,000 requests/s, 1 KB",
         note="A batch every millisecond, by the clock; from when it was due until it is acknowledged.",
         figures=[*request_figures(Goals(cpu=0.7), cpu=_CPU_PER_REQUEST)[1:], *latency_figures(0.6)],
-        run=at_rate,
+        run=_at_rate,
         has_floor=True,
         is_profiled=True,
     ),
@@ -140,7 +149,7 @@ def warm_up_round(cluster: Cluster, scale: float) -> Mapping[str, float]:
     """Run each way of writing, since each warms its own code; return the CPU of each."""
     bulks = {f"{count} partitions": bulk(cluster, scale, partitions=count) for count in (6, 1)}
     costs = {name: sample["cpu_s_per_gb"] for name, sample in bulks.items()}
-    for name, load in {"one-at-a-time": one_at_a_time, "at-rate": at_rate}.items():
+    for name, load in {"one-at-a-time": _one_at_a_time, "at-rate": _at_rate}.items():
         costs[name] = load(cluster, scale)["cpu_s_per_request"]
     return costs
 

@@ -7,7 +7,7 @@ from typing import Final
 from confluent_kafka import KafkaError, Message, Producer
 
 from ottla.bench.figures import LoadFailed, Sample
-from ottla.bench.replication_loads import topic
+from ottla.bench.loads import new_topic
 from ottla.bench.targets.cluster_client import ClusterClient
 from ottla.bench.targets.clusters import Cluster
 
@@ -39,8 +39,9 @@ def producer_gap(cluster: Cluster, scale: float) -> Sample:
     Raises LoadFailed if a record was not delivered, or was and is not there.
     """
     acknowledged = _Acknowledgements()
-    with topic(cluster, "failover", partitions=1) as (client, name):
-        leader = client.leader(name)
+    with new_topic(cluster, "failover", partitions=1) as topic:
+        name = topic.name
+        leader = topic.client.leader(name)
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 0})
         killed_at = _produce_through_a_kill(cluster, producer, acknowledged, name, leader)
         if acknowledged.errors:

@@ -10,7 +10,8 @@ from typing import Final
 
 from ottla.bench.figures import LoadFailed, Sample, percentiles
 from ottla.bench.free_memory import held
-from ottla.bench.replication_loads import RECORD_BYTES, check_count, produce, topic
+from ottla.bench.loads import check_count, new_topic
+from ottla.bench.replication_loads import RECORD_BYTES, produce
 from ottla.bench.targets.clusters import Cluster, Node
 from ottla.bench.targets.wire import WireClient, produce_frame
 from ottla.protocol.api_keys import ApiKey
@@ -94,13 +95,13 @@ class _Consumer:
 @contextmanager
 def _leader_and_follower(cluster: Cluster, name: str) -> Iterator[tuple[WireClient, _Consumer, str]]:
     """Make a new topic: a connection to its leader, a consumer of a follower, and its name."""
-    with topic(cluster, name, partitions=1) as (client, full_name):
-        leader = client.leader(full_name)
+    with new_topic(cluster, name, partitions=1) as topic:
+        leader = topic.client.leader(topic.name)
         follower = next(node for node in cluster.brokers if node.node_id != leader)
         with WireClient(follower.port) as connection:
-            consumer = _Consumer(connection, follower, full_name)
+            consumer = _Consumer(connection, follower, topic.name)
             consumer.wait_until_served()
-            yield client.broker(leader), consumer, full_name
+            yield topic.client.broker(leader), consumer, topic.name
 
 
 def high_watermark_lag(cluster: Cluster, scale: float) -> Sample:
@@ -175,7 +176,8 @@ def catch_up(cluster: Cluster, scale: float) -> Sample:
     count = int(_CATCH_UP_MEGABYTES * 1e6 * scale) // RECORD_BYTES
     node = cluster.brokers[0]
     partitions = _CATCH_UP_PARTITIONS
-    with topic(cluster, "catch-up", partitions=partitions) as (_, name):
+    with new_topic(cluster, "catch-up", partitions=partitions) as topic:
+        name = topic.name
         cluster.stop_node(node.node_id)
         with cluster.client() as others:
             others.wait_for_isr(name, partitions=partitions, size=2)

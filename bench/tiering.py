@@ -26,10 +26,10 @@ from ottla.bench.figures import (
 )
 from ottla.bench.generators import librdkafka
 from ottla.bench.load_figures import GIGABYTE, bulk_sample
-from ottla.bench.loads import CONSUMER_SETTINGS
+from ottla.bench.loads import CONSUMER_SETTINGS, at_rate
 from ottla.bench.measures import Measure, Program
 from ottla.bench.program import main
-from ottla.bench.replication_loads import RECORD_BYTES, at_rate, produce
+from ottla.bench.replication_loads import RECORD_BYTES, produce
 from ottla.bench.targets.clusters import Cluster
 from ottla.bench.targets.plain_store import PlainDirectory, PlainStore
 from ottla.bench.targets.settings import DISK
@@ -206,7 +206,7 @@ def warm_up_round(cluster: Cluster, scale: float) -> Mapping[str, float]:
     return {
         "catch-up": there_and_back["cpu_s_per_gb"],
         "upload": there_and_back["upload_cpu_s_per_gb"],
-        "at-rate": at_rate(cluster, scale)["cpu_s_per_request"],
+        "at-rate": at_rate(cluster, per_s=1000, duration_s=scale)["cpu_s_per_request"],
     }
 
 

@@ -112,9 +112,9 @@ def _create(folder: Path, data: Path, count: int) -> None:
     server = _server(folder, data)
     try:
         server.start()
-        with WireClient(server.port) as client:
+        with server.client() as client:
             for number, size in enumerate(_topics(count)):
-                client.create_topic(f"idle-{number}", partitions=size)
+                client.create_topic(f"idle-{number}", partitions=size, replication_factor=1)
         server.stop()
     finally:
         _put_back(server, data)

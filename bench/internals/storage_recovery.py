@@ -69,8 +69,8 @@ def _folder(folder: Path, size_bytes: int, batch_bytes: int) -> tuple[Path, int]
     server = Ottla(folder / "template")
     try:
         server.start()
-        with WireClient(server.port) as client:
-            client.create_topic(_TOPIC, partitions=1)
+        with server.client() as client:
+            client.create_topic(_TOPIC, partitions=1, replication_factor=1)
         server.stop()
     finally:
         server.kill()

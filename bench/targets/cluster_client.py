@@ -1,4 +1,4 @@
-"""Requests of a benchmark to a whole cluster: topics on several brokers, leaders of partitions and of the quorum."""
+"""Requests of a benchmark to all brokers of a cluster, or the only one: topics, partitions, the quorum."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -90,10 +90,23 @@ class ClusterClient:
     # -- topics ------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, *, partitions: int, replication_factor: int = 3) -> None:
-        """Create the topic and wait until each broker sees all replicas in the ISRs."""
-        self.ask_for_topic(name, partitions=partitions, replication_factor=replication_factor)
+        """Create the topic; wait until each broker sees all replicas in the ISRs, and all leaders serve."""
+
+        def is_placed() -> bool:
+            try:
+                self.ask_for_topic(name, partitions=partitions, replication_factor=replication_factor)
+            except RequestFailed as error:
+                # A broker that has just started answers before the controller may place replicas on it.
+                if error.code == ErrorCode.invalid_replication_factor:
+                    return False
+                raise
+            return True
+
+        _wait(is_placed, f"brokers for {name}")
         for node_id in self._addresses:
             self.wait_for_isr(name, partitions=partitions, size=replication_factor, asking=node_id)
+        # Kafka's leader names itself in Metadata before it has the log.
+        self.wait_until_served(name)
 
     def ask_for_topic(self, name: str, *, partitions: int, replication_factor: int = 3) -> None:
         """Create the topic, without waiting for its leaders. Raises RequestFailed."""
@@ -101,7 +114,8 @@ class ClusterClient:
         request = CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS)
         row = self.any_broker.request(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics[0]
         if row.error_code:
-            raise RequestFailed(f"{name}: {ErrorCode(row.error_code).name} {row.error_message}")
+            words = f"{name}: {ErrorCode(row.error_code).name} {row.error_message}"
+            raise RequestFailed(words, row.error_code)
 
     def delete_topic(self, name: str) -> None:
         """Delete the topic, and wait until no broker knows it."""

@@ -66,6 +66,8 @@ class Cluster:
 
     #: The name of the cluster in tables and results.
     name: str
+    #: The replicas of a topic.
+    replication_factor = 3
 
     def __init__(
         self,

@@ -18,9 +18,10 @@ import psutil
 from ottla.bench.components import fetch
 from ottla.bench.components.processes import Child, StartFailed, free_port
 from ottla.bench.environment import REPOSITORY
+from ottla.bench.targets.cluster_client import ClusterClient
 from ottla.bench.targets.memory import memory_of
 from ottla.bench.targets.settings import SETTINGS
-from ottla.bench.targets.wire import WireClient
+from ottla.bench.targets.wire import Address, WireClient
 
 #: The JVM's options: KAFKA_JVM_PERFORMANCE_OPTS of kafka-run-class.sh, KAFKA_HEAP_OPTS of
 #: kafka-server-start.sh.
@@ -49,6 +50,8 @@ _COMMON: Final = {
     "log.segment.delete.delay.ms": "500",
 }
 _STOP_TIMEOUT_S: Final = 30
+#: The id of the only broker.
+NODE_ID: Final = 1
 
 
 class Usage(NamedTuple):
@@ -106,6 +109,8 @@ class Server:
 
     #: The name of the broker in tables and results.
     name: str
+    #: The replicas of a topic.
+    replication_factor = 1
 
     def __init__(self, folder: Path, settings: Mapping[str, str] = SETTINGS["default"]) -> None:
         folder.mkdir(parents=True)
@@ -124,6 +129,14 @@ class Server:
     def bootstrap(self) -> str:
         """The address of the broker, as a client's `bootstrap.servers`."""
         return f"127.0.0.1:{self.port}"
+
+    def addresses(self) -> Mapping[int, Address]:
+        """Return the broker's address, if it runs, by its id."""
+        return {NODE_ID: Address("127.0.0.1", self.port)} if self.is_running else {}
+
+    def client(self) -> ClusterClient:
+        """Return a connection to the broker, as a context manager."""
+        return ClusterClient(self.addresses())
 
     def start(self) -> StartUp:
         """Format the data folder if need be, start, and wait for the first ApiVersions answer."""
@@ -180,8 +193,8 @@ class Kafka(Server):
         controller_port = free_port()
         properties = {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "node.id": str(NODE_ID),
+            "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller_port}",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(folder / "data"),

@@ -191,7 +191,7 @@ class OneNode:
 
     def addresses(self) -> Mapping[int, Address]:
         """Return the broker's address, if it runs, by its id."""
-        return {_ONE_BROKER: Address("127.0.0.1", self.server.port)} if self.server.is_running else {}
+        return self.server.addresses()
 
     def start_node(self, node_id: int) -> None:
         """Start the broker and wait until it answers."""

@@ -1,37 +1,32 @@
-"""Requests by hand over blocking sockets: topics for a load, and loads that no client library paces."""
+"""Requests by hand over blocking sockets, and the frames of loads that no client library paces."""
 
 import contextlib
 import socket
 import time
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Protocol, Self, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decoder, encode_request
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.framing import framed, parse_response_header, request_header
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.record import Record
 from ottla.protocol.schema import Request, Response
+from ottla.protocol.special_timestamps import LATEST
 
 _R = TypeVar("_R", bound=Response)
 
 _CLIENT_ID: Final = "ottla-bench"
 _CORRELATION_ID: Final = 1
-_LATEST: Final = -1
-#: How long a new topic may take to be usable.
-_PATIENCE_S: Final = 10
 #: Versions that any broker since Kafka 2.4 serves, so that older ones can be measured, too.
 _VERSIONS: Final = {
     ApiKey.PRODUCE: 8,
@@ -69,14 +64,12 @@ API_VERSIONS_REQUEST: Final = ApiVersionsRequest(
 )
 
 
-class _Row(Protocol):
-    """A part of an answer that has an error code of its own."""
-
-    error_code: int
-
-
 class RequestFailed(Exception):
-    """A broker answered with an error."""
+    """A broker answered with an error; `code` is 0 if it answered several."""
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class WireClient:
@@ -148,57 +141,17 @@ class WireClient:
             count -= len(piece)
         return b"".join(pieces)
 
-    def create_topic(self, name: str, *, partitions: int) -> None:
-        """Create the topic and wait until every partition is served."""
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
-        deadline = time.monotonic() + _PATIENCE_S
-        while True:
-            row = self.request(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics[0]
-            # A broker that has just started answers before the controller may place replicas on it.
-            if row.error_code != ErrorCode.invalid_replication_factor or time.monotonic() > deadline:
-                break
-            time.sleep(0.05)
-        _raise_on_error(row)
-        while not (self._is_led(name, partitions) and self._is_served(name, partitions)):
-            if time.monotonic() > deadline:
-                raise RequestFailed(f"{name} is not served after {_PATIENCE_S} s")
-            time.sleep(0.01)
-
-    def _is_led(self, name: str, partitions: int) -> bool:
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
-        rows = self.request(ApiKey.METADATA, request, MetadataResponse).topics[0].partitions
-        return len(rows) == partitions and all(row.leader_id >= 0 for row in rows)
-
-    def _is_served(self, name: str, partitions: int) -> bool:
-        """Whether the leader has the partition's logs: Kafka's names itself in Metadata before."""
-        with contextlib.suppress(RequestFailed):
-            self.record_count(name, partitions=partitions)
-            return True
-        return False
-
-    def delete_topic(self, name: str) -> None:
-        """Delete the topic; its files go when the broker's delay is over."""
-        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
-        _raise_on_error(self.request(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse).responses[0])
-
     def record_count(self, name: str, *, partitions: int) -> int:
-        """Return the sum of the log end offsets of the topic's partitions."""
-        asked = [
-            ListOffsetsPartition(partition_index=index, timestamp=_LATEST) for index in range(partitions)
-        ]
+        """Return the sum of the log end offsets of partitions that this broker leads. Raises RequestFailed."""
+        asked = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in range(partitions)]
         request = ListOffsetsRequest(
             replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=asked)], timeout_ms=10_000
         )
         rows = self.request(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse).topics[0].partitions
         for row in rows:
-            _raise_on_error(row)
+            if row.error_code:
+                raise RequestFailed(f"{name}: {ErrorCode(row.error_code).name}", row.error_code)
         return sum(row.offset for row in rows)
-
-
-def _raise_on_error(row: _Row) -> None:
-    if row.error_code:
-        raise RequestFailed(f"{ErrorCode(row.error_code).name}: {row}")
 
 
 def request_frame(api_key: ApiKey, message: Request, *, version: int | None = None) -> bytes:

@@ -49,8 +49,8 @@ def batches(log):
 
 
 def test_pipelined_requests_are_all_in_the_log_in_their_order(server):
-    with WireClient(server.port) as client:
-        client.create_topic("a", partitions=1)
+    with server.client() as client:
+        client.create_topic("a", partitions=1, replication_factor=1)
         answered = paced.pipelined(
             server.port,
             produce_frame("a", batch_bytes=BATCH_BYTES),
@@ -63,7 +63,7 @@ def test_pipelined_requests_are_all_in_the_log_in_their_order(server):
         written = len(batches(log))
         assert written >= answered > 0
         assert [each.base_offset for each in batches(log)][:written] == [*range(written)]
-        assert client.record_count("a", partitions=1) >= written
+        assert client.record_count("a") >= written
         client.delete_topic("a")
         assert not log.exists()
 
@@ -90,8 +90,9 @@ def test_each_load_of_one_broker_that_has_a_floor_runs(server):
 
 
 def test_a_batch_whose_crc_is_wrong_ends_the_connection(server):
+    with server.client() as topics:
+        topics.create_topic("a", partitions=1, replication_factor=1)
     with WireClient(server.port) as client:
-        client.create_topic("a", partitions=1)
         frame = bytearray(produce_frame("a", batch_bytes=BATCH_BYTES))
         frame[-1] ^= 1
         client.send_frame(bytes(frame))
