@@ -8,11 +8,10 @@ Prints tables and writes them, with every sample, to bench/results/. bench/PROGR
 from collections.abc import Sequence
 from typing import Final
 
+from ottla.bench.harness import Program
 from ottla.bench.loads import LOADS, warm_up_round
-from ottla.bench.measures import Program
 from ottla.bench.program import main
-from ottla.bench.start_imports import START_IMPORTS
-from ottla.bench.start_up import START, START_IN_PROCESS
+from ottla.bench.start_up import START, START_IMPORTS, START_IN_PROCESS
 from ottla.bench.targets.floor import FloorServer
 from ottla.bench.targets.profiled import ProfiledServer
 from ottla.bench.targets.servers import SERVERS, Server

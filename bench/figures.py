@@ -5,7 +5,7 @@ Pure: values in, values and text out. A table has one sample for each run; a row
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -72,6 +72,10 @@ RECORDS_A_SECOND: Final = Unit(name="records/s", decimals=0)
 COUNT: Final = Unit(name="count", decimals=0)
 TIMES: Final = Unit(name="times")
 PERCENT: Final = Unit(name="%", factor=100, decimals=1)
+
+GIGABYTE: Final = 1e9
+#: The metrics of the processor time of brokers, in `bulk_figures` and `request_figures`.
+CPU_METRICS: Final = ("cpu_s_per_gb", "cpu_s_per_request")
 
 
 class Verdict(Enum):
@@ -292,3 +296,82 @@ def in_words(figures: Iterable[Figure], sample: Sample) -> str:
         for figure in figures
         if figure.metric in sample
     )
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a Markdown table whose columns are aligned in the source, too; the first row is its head.
+
+    >>> list(aligned([["load", "MB/s"], ["a", "1"]]))
+    ['| load | MB/s |', '|------|------|', '| a    | 1    |']
+    """
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    for number, row in enumerate(rows):
+        yield "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        if number == 0:
+            yield "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+
+
+# -- figures of bulk loads and of requests, for one broker and for clusters ----------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goals:
+    """The bounds of ratios Ottla / Kafka; None where there is no goal."""
+
+    throughput: float | None = None
+    cpu: float | None = None
+    p99: float | None = None
+
+
+def bulk_figures(goals: Goals, *, cpu: str = "broker CPU", cpu_goal: Goal | None = None) -> list[Figure]:
+    """Return the figures of loads that are measured in bytes."""
+    return [
+        Figure(
+            metric="bytes_per_s",
+            title="throughput",
+            unit=MEGABYTES_A_SECOND,
+            goal=_at_least(goals.throughput),
+        ),
+        Figure(
+            metric="cpu_s_per_gb", title=cpu, unit=SECONDS_A_GIGABYTE, goal=cpu_goal or _at_most(goals.cpu)
+        ),
+    ]
+
+
+def request_figures(goals: Goals, *, cpu: str = "broker CPU for each request") -> list[Figure]:
+    """Return the figures of loads that are measured in requests."""
+    return [
+        Figure(
+            metric="requests_per_s",
+            title="throughput",
+            unit=REQUESTS_A_SECOND,
+            goal=_at_least(goals.throughput),
+        ),
+        Figure(metric="cpu_s_per_request", title=cpu, unit=MICROSECONDS, goal=_at_most(goals.cpu)),
+    ]
+
+
+def latency_figures(p99: float | None, *, p50: Goal | None = None, unit: Unit = MILLISECONDS) -> list[Figure]:
+    """Return the figures of the percentiles that are shown."""
+    return [
+        Figure(metric="p50_s", title="p50", unit=unit, goal=p50),
+        Figure(metric="p99_s", title="p99", unit=unit, goal=_at_most(p99)),
+    ]
+
+
+def _at_least(bound: float | None) -> Goal | None:
+    return None if bound is None else Goal(at_least=bound)
+
+
+def _at_most(bound: float | None) -> Goal | None:
+    return None if bound is None else Goal(at_most=bound)
+
+
+def bulk_sample(*, cpu_s: float, took_s: float, size_bytes: int) -> Sample:
+    """Return a sample of `bulk_figures`."""
+    return {"bytes_per_s": size_bytes / took_s, "cpu_s_per_gb": cpu_s / (size_bytes / GIGABYTE)}
+
+
+def partition_words(count: int) -> str:
+    """Return the number of partitions in words, for titles."""
+    return "1 partition" if count == 1 else f"{count} partitions"

@@ -11,19 +11,23 @@ from itertools import count as numbers
 from typing import Any, Final
 from uuid import UUID
 
-from ottla.bench import java_clients, paced
-from ottla.bench.figures import MICROSECONDS, Figure, Goal, LoadFailed, Sample, percentiles
-from ottla.bench.generators import librdkafka
-from ottla.bench.load_figures import (
+from ottla.bench.figures import (
     GIGABYTE,
+    MICROSECONDS,
+    Figure,
+    Goal,
     Goals,
+    LoadFailed,
+    Sample,
     bulk_figures,
     bulk_sample,
     latency_figures,
     partition_words,
+    percentiles,
     request_figures,
 )
-from ottla.bench.measures import Measure
+from ottla.bench.generators import java_clients, librdkafka, paced
+from ottla.bench.harness import Measure
 from ottla.bench.targets.cluster_client import ClusterClient
 from ottla.bench.targets.clusters import Cluster
 from ottla.bench.targets.servers import Server, Usage
@@ -75,7 +79,7 @@ class LoadTopic:
     def __init__(
         self, subject: Server | Cluster, client: ClusterClient, name: str, *, partitions: int
     ) -> None:
-        """Create the topic."""
+        """Create the topic, and wait until it is served."""
         self.name = name
         self.client = client
         self._subject = subject

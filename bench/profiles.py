@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import ottla
-from ottla.bench.figures import Unit
-from ottla.bench.markdown import aligned
+from ottla.bench.figures import Unit, aligned
 
 _WAITING: Final = "waiting for events, and between callbacks (loop)"
 _RECEIVING: Final = "receiving (socket)"

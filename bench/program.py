@@ -5,7 +5,7 @@ free memory is used once; for each choice of settings, for each place of the log
     start both, warm up both, fill what is read later
     rehearsal of the loads at a quarter of their volume (not counted), then run 1 .. N, alternating
     measures that restart nodes, run 1 .. N
-    Ottla alone, in nodes of its own: watched and profiled (observed.py)
+    Ottla alone, in nodes of its own: watched and profiled (untimed_rounds.py)
 
 A program may have a floor: a third subject, which takes its turn where a measure has one.
 """
@@ -23,9 +23,7 @@ from typing import Final, Generic
 from ottla.bench import environment, report
 from ottla.bench.figures import FLOOR, Sample, Table, in_words
 from ottla.bench.free_memory import touch, touch_free_memory
-from ottla.bench.harness import Harness, scratch
-from ottla.bench.measures import Measure, Program, T
-from ottla.bench.observed import REHEARSAL_SCALE, Observation
+from ottla.bench.harness import Harness, Measure, Program, T, scratch
 from ottla.bench.report import Report, Section
 from ottla.bench.targets.memory import PeakMemory, memory_table
 from ottla.bench.targets.servers import end_on_signals
@@ -39,6 +37,7 @@ from ottla.bench.targets.settings import (
     file_system_of,
 )
 from ottla.bench.turns import turns_table
+from ottla.bench.untimed_rounds import REHEARSAL_SCALE, Observation
 from ottla.bench.warm_up import MOST_ROUNDS
 
 _QUICK_SECONDS: Final = 0.2

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ottla.bench.figures import COUNT, SECONDS, Figure, LoadFailed, Sample
-from ottla.bench.measures import Measure, Program
+from ottla.bench.harness import Measure, Program
 from ottla.bench.program import main
 from ottla.bench.targets.clusters import CLUSTERS, Cluster
 from ottla.bench.targets.settings import TMPFS

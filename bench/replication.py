@@ -9,20 +9,33 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from ottla.bench.figures import MEGABYTES_A_SECOND, MILLISECONDS, SECONDS, Figure, Goal, Sample
-from ottla.bench.load_figures import Goals, bulk_figures, latency_figures, partition_words, request_figures
+from ottla.bench.figures import (
+    MEGABYTES_A_SECOND,
+    MILLISECONDS,
+    SECONDS,
+    Figure,
+    Goal,
+    Goals,
+    Sample,
+    bulk_figures,
+    latency_figures,
+    partition_words,
+    request_figures,
+)
+from ottla.bench.harness import Measure, Program
 from ottla.bench.loads import at_rate, one_at_a_time
-from ottla.bench.measures import Measure, Program
 from ottla.bench.program import main
-from ottla.bench.replication_failover import producer_gap
-from ottla.bench.replication_followers import (
+from ottla.bench.replication_loads import (
+    BULK_BYTES,
     CATCH_UP_BYTES,
+    bulk,
     catch_up,
+    consume_from_follower,
     high_watermark_lag,
     high_watermark_lag_at,
     lag_metric,
+    producer_gap,
 )
-from ottla.bench.replication_loads import BULK_BYTES, bulk, consume_from_follower
 from ottla.bench.targets.clusters import CLUSTERS, Cluster
 from ottla.bench.targets.floor import FloorCluster
 from ottla.bench.targets.profiled import ProfiledCluster

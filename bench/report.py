@@ -21,11 +21,11 @@ from ottla.bench.figures import (
     Row,
     Table,
     Unit,
+    aligned,
     name_of,
     tally,
     worst,
 )
-from ottla.bench.markdown import aligned
 from ottla.bench.profiles import Profile, profile_lines
 from ottla.bench.targets.settings import SETTINGS_WORDS
 from ottla.bench.turns import BOUND_MS, Turn, words_of

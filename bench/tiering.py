@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ottla.bench.figures import (
+    GIGABYTE,
     MEGABYTES_A_SECOND,
     OTTLA,
     SECONDS,
@@ -23,16 +24,16 @@ from ottla.bench.figures import (
     Goal,
     LoadFailed,
     Sample,
+    bulk_sample,
 )
 from ottla.bench.generators import librdkafka
-from ottla.bench.load_figures import GIGABYTE, bulk_sample
+from ottla.bench.harness import Measure, Program
 from ottla.bench.loads import CONSUMER_SETTINGS, at_rate
-from ottla.bench.measures import Measure, Program
 from ottla.bench.program import main
 from ottla.bench.replication_loads import RECORD_BYTES, produce
 from ottla.bench.targets.clusters import Cluster
-from ottla.bench.targets.plain_store import PlainDirectory, PlainStore
 from ottla.bench.targets.settings import DISK
+from ottla.bench.targets.store_clients import DirectoryClient, StoreClient
 from ottla.bench.targets.tiering_clusters import (
     TIER_PROPERTIES,
     TIERED,
@@ -58,7 +59,7 @@ _FIRST_RECORD_POLL_S: Final = 0.001
 
 def _catch_up_from_directory(cluster: Cluster, scale: float) -> Sample:
     """Copy a backlog to the shared directory, then consume it from there; also read it without a broker."""
-    store = PlainDirectory(Path(cluster.settings["rsm.config.dir"]))
+    store = DirectoryClient(Path(cluster.settings["rsm.config.dir"]))
     return _there_and_back(cluster, store, megabytes=_MEGABYTES * scale)
 
 
@@ -70,7 +71,7 @@ def _catch_up_from_minio(cluster: Cluster, scale: float) -> Sample:
         return _there_and_back(one, bucket, megabytes=_MEGABYTES * scale)
 
 
-def _there_and_back(cluster: Cluster, store: PlainStore, *, megabytes: float) -> Sample:
+def _there_and_back(cluster: Cluster, store: StoreClient, *, megabytes: float) -> Sample:
     # Two segments at least: the active one is not copied.
     count = max(int(megabytes * 1e6), 2 * _SEGMENT_BYTES) // RECORD_BYTES
     with tiered_topic(cluster, "backlog", _NOT_YET_TIERED) as topic:
@@ -109,7 +110,7 @@ def _there_and_back(cluster: Cluster, store: PlainStore, *, megabytes: float) ->
     }
 
 
-def _copied(topic: TieredTopic, store: PlainStore) -> tuple[float, float]:
+def _copied(topic: TieredTopic, store: StoreClient) -> tuple[float, float]:
     """Switch tiering on: from the first object until the last segment is copied: (seconds, CPU seconds)."""
     before = topic.cluster.usage()
     topic.alter(_COPIED)
@@ -122,7 +123,7 @@ def _consumer(topic: TieredTopic) -> librdkafka.Consumer:
     return librdkafka.Consumer({"bootstrap.servers": topic.cluster.bootstrap, **CONSUMER_SETTINGS})
 
 
-def _consume(topic: TieredTopic, count: int, store: PlainStore) -> Sample:
+def _consume(topic: TieredTopic, count: int, store: StoreClient) -> Sample:
     """Consume all records with librdkafka; the rate is that from the first one on."""
     size_bytes = count * RECORD_BYTES
     with _consumer(topic) as consumer:
@@ -140,7 +141,7 @@ def _consume(topic: TieredTopic, count: int, store: PlainStore) -> Sample:
     }
 
 
-def _both_at_once(topic: TieredTopic, count: int, store: PlainStore) -> float:
+def _both_at_once(topic: TieredTopic, count: int, store: StoreClient) -> float:
     """Read the store by the plain client while the consumer reads local segments; return the seconds of both.
 
     Nothing is handed from the one to the other, and nothing is verified: no broker on this machine can be faster.

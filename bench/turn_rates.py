@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from ottla.bench.figures import MEGABYTES_A_SECOND, MILLISECONDS, OTTLA, Figure, Sample, Unit
-from ottla.bench.load_figures import GIGABYTE
+from ottla.bench.figures import GIGABYTE, MEGABYTES_A_SECOND, MILLISECONDS, OTTLA, Figure, Sample, Unit
+from ottla.bench.harness import Measure, Program
 from ottla.bench.loads import librdkafka_produce, warm_up_round
-from ottla.bench.measures import Measure, Program
 from ottla.bench.program import main
 from ottla.bench.targets.floor import FloorServer
 from ottla.bench.targets.servers import SERVERS, Server

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.bench.aggregation.noise import SIGNIFICANT, Noise, mann_whitney_p, verdict
-from ottla.bench.figures import Row, Unit
-from ottla.bench.markdown import aligned
+from ottla.bench.figures import Row, Unit, aligned
 from ottla.bench.report import Report
 
 if TYPE_CHECKING:

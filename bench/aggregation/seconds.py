@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's users call it
 
+from ottla.bench.generators.histograms import PERCENTILES, merged, percentiles_s
 from ottla.bench.generators.rows import Kind
-from ottla.bench.histograms import PERCENTILES, merged, percentiles_s
 
 if TYPE_CHECKING:
     from pandas import DataFrame as Batch

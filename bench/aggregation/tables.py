@@ -12,6 +12,7 @@ from typing import Final
 from ottla.bench.aggregation.loads import Load, loads_of
 from ottla.bench.figures import (
     COUNT,
+    GIGABYTE,
     MEGABYTES,
     MEGABYTES_A_SECOND,
     MICROSECONDS,
@@ -27,7 +28,6 @@ from ottla.bench.figures import (
     Unit,
 )
 from ottla.bench.generators.rows import Role
-from ottla.bench.load_figures import GIGABYTE
 from ottla.bench.turns import TURNS_FIGURES
 from ottla.bench.workloads.model import Phase, Start, Workload
 

@@ -7,5 +7,6 @@ task.py                                     a task: its clients in threads
 producer.py, consumer.py, connections.py    the clients
 client.py, librdkafka.py, memory.py         librdkafka in batches; its messages as arrays
 records.py, streams.py                      stamps in values; the sequences that were seen
-tally.py, latency.py                        counts of one client by seconds; its histograms
+tally.py, histograms.py                     counts of one client by seconds; its latencies
+java_clients.py, paced.py                   without Spark: Kafka's tools, sockets with requests encoded once
 """

@@ -16,11 +16,10 @@ import numpy.typing as npt
 from ottla.bench.generators import librdkafka
 from ottla.bench.generators.assignment import ProducerPlan
 from ottla.bench.generators.client import MESSAGE, Client, Messages
-from ottla.bench.generators.latency import Latencies
 from ottla.bench.generators.records import Values, shown_stream
 from ottla.bench.generators.rows import Kind, Row
 from ottla.bench.generators.running import ClientFailed, Orders, now_us
-from ottla.bench.generators.tally import Tally
+from ottla.bench.generators.tally import Latencies, Tally
 
 #: The flags RD_KAFKA_MSG_F_COPY and RD_KAFKA_MSG_F_PARTITION.
 _COPY_TO_OWN_PARTITION: Final = 0x2 | 0x8

@@ -1,24 +1,61 @@
-"""The command line of the programs that measure one process or package: tables, and files in bench/results."""
+"""The command line of the programs that measure one process or package: tables, and files in bench/results.
+
+A measure has cases, and each case is a table of the result.
+"""
 
 import argparse
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
 from ottla.bench import environment
-from ottla.bench.figures import Table, baseline_first
+from ottla.bench.figures import OTTLA, Figure, Goal, Sample, Table, baseline_first
 from ottla.bench.free_memory import touch_free_memory
-from ottla.bench.internals.cases import Cases
 from ottla.bench.report import Report, Section, as_markdown, save
 from ottla.bench.targets.servers import end_on_signals
 from ottla.bench.targets.settings import file_system_of, place_of
 
 _QUICK_SCALE: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cases:
+    """A measure of the package: its cases, with the same figures of each case."""
+
+    name: str
+    title: str
+    #: The description of the measurement.
+    note: str
+    figures: Sequence[Figure]
+    #: Case -> target -> a sample for each run.
+    samples: Mapping[str, dict[str, list[Sample]]]
+    #: (case, metric) -> goal.
+    goals: Mapping[tuple[str, str], Goal] = field(default_factory=dict)
+
+    def tables(self) -> list[Table]:
+        """Return a table for each case; the first one has the note."""
+        return [
+            Table(
+                name=f"{self.name}-{case}",
+                title=f"{self.title}: {case}",
+                note="" if number else self.note,
+                figures=[
+                    replace(figure, goal=self.goals.get((case, figure.metric))) for figure in self.figures
+                ],
+                samples=samples,
+            )
+            for number, (case, samples) in enumerate(self.samples.items())
+        ]
+
+
+def of_ottla(runs: int, measure: Callable[[], Mapping[str, float]]) -> dict[str, list[Sample]]:
+    """Return the samples of a case without Kafka."""
+    return {OTTLA: [dict(measure()) for _ in range(runs)]}
 
 
 class Measure(Protocol):

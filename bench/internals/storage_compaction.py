@@ -7,7 +7,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from ottla.bench.figures import MEGABYTES_A_SECOND, PERCENT, RECORDS_A_SECOND, SECONDS_A_GIGABYTE, Figure
-from ottla.bench.internals.cases import Cases, of_ottla
+from ottla.bench.internals.command import Cases, of_ottla
 from ottla.bench.internals.storage_support import (
     NOW_MS,
     append,

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ottla.bench.figures import KILOBYTES, MEGABYTES, SECONDS, Figure, Goal, Sample
 from ottla.bench.internals import storage_open
-from ottla.bench.internals.cases import Cases, of_ottla
+from ottla.bench.internals.command import Cases, of_ottla
 from ottla.bench.internals.storage_support import NOW_MS, append, batch_of, scratch
 from ottla.bench.targets.servers import Ottla
 from ottla.bench.targets.wire import RequestFailed, WireClient

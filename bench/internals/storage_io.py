@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from ottla.bench.figures import MEGABYTES_A_SECOND, MICROSECONDS, RECORDS_A_SECOND, TIMES, Figure
-from ottla.bench.internals.cases import Cases, of_ottla
+from ottla.bench.internals.command import Cases, of_ottla
 from ottla.bench.internals.storage_support import (
     NOW_MS,
     append,
@@ -223,8 +223,8 @@ def lookups(folder: Path, *, runs: int, scale: float) -> Cases:
     """Measure the look-up of an offset, or of a time, anywhere in a log of nine segments."""
     with _filled_log(folder / "lookups", scale) as log:
         samples = {
-            name: of_ottla(runs, lambda look=look: _lookup_run(log, look))  # type: ignore[misc]
-            for name, look in _LOOKUPS_OF.items()
+            name: of_ottla(runs, lambda lookup=lookup: _lookup_run(log, lookup))  # type: ignore[misc]
+            for name, lookup in _LOOKUPS_OF.items()
         }
         size_bytes = log.segments.size_bytes
     return Cases(
@@ -272,13 +272,13 @@ _LOOKUPS_OF: Final[dict[str, Callable[[Log, int], object]]] = {
 }
 
 
-def _lookup_run(log: Log, look: Callable[[Log, int], object]) -> Mapping[str, float]:
+def _lookup_run(log: Log, lookup: Callable[[Log, int], object]) -> Mapping[str, float]:
     random = Random(3)
     times: list[float] = []
     for _ in range(_LOOKUPS):
         offset = random.randrange(log.log_end_offset)
         began = time.perf_counter()
-        look(log, offset)
+        lookup(log, offset)
         times.append(seconds_since(began))
     times.sort()
     return {"p50_s": times[len(times) // 2], "p99_s": times[len(times) * 99 // 100]}

@@ -7,7 +7,7 @@ from typing import Final
 
 from ottla.bench.figures import SECONDS, Figure, Goal, Sample
 from ottla.bench.internals import storage_open
-from ottla.bench.internals.cases import Cases
+from ottla.bench.internals.command import Cases
 from ottla.bench.internals.storage_support import append, batch_of, scratch
 from ottla.bench.targets.servers import Kafka, Ottla, Server
 from ottla.bench.targets.wire import RequestFailed, WireClient

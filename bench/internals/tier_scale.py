@@ -16,7 +16,7 @@ from ottla.bench.environment import REPOSITORY
 from ottla.bench.figures import COUNT as NUMBER
 from ottla.bench.figures import MEGABYTES, MILLISECONDS, OTTLA, SECONDS, Figure, Goal, Sample
 from ottla.bench.internals import command
-from ottla.bench.internals.cases import Cases
+from ottla.bench.internals.command import Cases
 from ottla.bench.internals.storage_support import scratch
 from ottla.bench.internals.tier_scale_phases import COUNT, Figures
 

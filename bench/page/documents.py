@@ -14,8 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ottla.bench.environment import REPOSITORY
-from ottla.bench.figures import KAFKA, OTTLA, Row, name_of
-from ottla.bench.markdown import aligned
+from ottla.bench.figures import KAFKA, OTTLA, Row, aligned, name_of
 from ottla.bench.page.ratios import RatioRow, ratio_rows, worst_ratio
 from ottla.bench.report import Report, as_markdown, from_json
 

@@ -101,7 +101,7 @@ def overview_plot(labelled: Mapping[str, RatioRow], targets: Sequence[str]) -> P
     plot.xaxis.set_major_locator(FixedLocator(axis.ticks()))
     plot.xaxis.set_minor_locator(NullLocator())
     plot.xaxis.set_major_formatter(FuncFormatter(lambda ratio, _: ratio_tick(ratio)))
-    _plain(plot)
+    _style_axes(plot)
     plot.tick_params(axis="y", colors=_INK)
     values.spines["right"].set_visible(False)
     values.tick_params(length=0)
@@ -223,7 +223,7 @@ def _draw_percentiles(plot: Axes, percentiles: Percentiles, own: Mapping[str, Co
     plot.set_yticks(range(len(percentiles.rows)), list(percentiles.rows))
     plot.grid(axis="x", color=_RULE, linewidth=0.6)
     plot.set_title(percentiles.title, loc="left", fontsize=8.5, color=_INK, pad=4)
-    _plain(plot)
+    _style_axes(plot)
 
 
 def _draw(plot: Axes, strip: Strip, chart: Chart, own: Mapping[str, Colour], *, is_last: bool) -> None:
@@ -253,7 +253,7 @@ def _draw(plot: Axes, strip: Strip, chart: Chart, own: Mapping[str, Colour], *, 
     plot.grid(axis="y", color=_RULE, linewidth=0.6)
     log = ", log" if scale.is_log else ""
     plot.set_title(f"{strip.name}, {strip.unit.name}{log}", loc="left", fontsize=8.5, color=_INK, pad=4)
-    _plain(plot)
+    _style_axes(plot)
     plot.tick_params(labelbottom=is_last)
 
 
@@ -265,7 +265,7 @@ def _number(plot: Axes, chart: Chart) -> None:
         )  # fmt: skip
 
 
-def _plain(plot: Axes) -> None:
+def _style_axes(plot: Axes) -> None:
     for side in ("top", "right", "left"):
         plot.spines[side].set_visible(False)
     plot.spines["bottom"].set_color(_RULE)

@@ -12,7 +12,6 @@ from typing import Final
 from confluent_kafka import libversion
 from pyspark.sql import SparkSession
 
-from ottla.bench import java_clients
 from ottla.bench.components.fetch import KAFKA_VERSION
 from ottla.bench.figures import (
     MEGABYTES_A_SECOND,
@@ -24,10 +23,11 @@ from ottla.bench.figures import (
     Table,
     Unit,
 )
+from ottla.bench.generators import java_clients
+from ottla.bench.generators.histograms import merged, percentiles_s
 from ottla.bench.generators.null_sink import TOPIC, NullSink
 from ottla.bench.generators.phase import RunningPhase
 from ottla.bench.generators.rows import Kind, Role, Row
-from ottla.bench.histograms import merged, percentiles_s
 from ottla.bench.runs.topics import topics_of_run
 from ottla.bench.targets.target import Target
 from ottla.bench.workloads.model import ClusterNeeds, Phase, Producers, RecordSize, TopicSpec, Workload

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from ottla.bench.components.minio import MinioServer
-from ottla.bench.targets.plain_store import PlainBucket
 from ottla.bench.targets.slow_proxy import SlowProxy
+from ottla.bench.targets.store_clients import BucketClient
 
 DIRECTORY_MANAGER: Final = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 _S3_MANAGER: Final = "ottla.remote.stores.s3.S3Storage"
@@ -135,6 +135,6 @@ class MinioStore:
         assert self._proxy is not None, "a store that can be slow was not asked for"
         self._proxy.slow_down(delay_s=delay_s, bytes_per_s=bytes_per_s)
 
-    def plain(self) -> PlainBucket:
+    def client(self) -> BucketClient:
         """Return the bucket for a client without a broker."""
-        return PlainBucket(self._server.settings(_BUCKET), cpu_s=self._server.cpu_seconds)
+        return BucketClient(self._server.settings(_BUCKET), cpu_s=self._server.cpu_seconds)

@@ -57,7 +57,7 @@ class Nodes(Protocol):
 
 
 class Target(Protocol):
-    """A cluster that `ottla.bench.measures` measures and on which workloads run."""
+    """A cluster that `ottla.bench.harness` measures and on which workloads run."""
 
     #: The name of the target in results.
     name: str

@@ -16,7 +16,7 @@ from ottla.bench.figures import LoadFailed
 from ottla.bench.targets.cluster_client import ClusterClient
 from ottla.bench.targets.clusters import Cluster, KafkaCluster, OttlaCluster
 from ottla.bench.targets.configs import TOPIC, alter_configs
-from ottla.bench.targets.plain_store import PlainBucket
+from ottla.bench.targets.store_clients import BucketClient
 from ottla.bench.targets.stores import DirectoryStore, MinioStore
 from ottla.bench.targets.turn_logs import READER
 from ottla.bench.targets.wire import TIER_VERSIONS, RequestFailed
@@ -74,7 +74,7 @@ TIERED_CLUSTERS: Final[dict[str, type[Cluster]]] = {"kafka": TieredKafka, "ottla
 
 
 @contextmanager
-def cluster_on_minio(folder: Path) -> Iterator[tuple[OttlaCluster, PlainBucket]]:
+def cluster_on_minio(folder: Path) -> Iterator[tuple[OttlaCluster, BucketClient]]:
     """Start one broker of this project that tiers to a MinIO server of its own; yields its cluster, and the bucket."""
     with TemporaryDirectory(prefix="minio-", dir=folder) as name:
         store = MinioStore(Path(name))
@@ -83,7 +83,7 @@ def cluster_on_minio(folder: Path) -> Iterator[tuple[OttlaCluster, PlainBucket]]
         try:
             store.start()
             cluster.start()
-            yield cluster, store.plain()
+            yield cluster, store.client()
         finally:
             cluster.kill()
             READER.note()  # its logs are removed with the folder

@@ -14,8 +14,8 @@ from ottla.bench.aggregation.files import SECONDS, labelled, read_rows, write_ro
 from ottla.bench.aggregation.loads import LABELS, READINGS, label_rows, reading_rows
 from ottla.bench.aggregation.outside import SAMPLE_SCHEMA, SAMPLES
 from ottla.bench.aggregation.summary import EVENTS, Circumstances, summarise
+from ottla.bench.generators.histograms import PERCENTILES, new_histogram
 from ottla.bench.generators.rows import Kind, Role, Row
-from ottla.bench.histograms import PERCENTILES, new_histogram
 from ottla.bench.report import from_json
 from ottla.bench.workloads.model import (
     Action,

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.bench.components.processes import PATIENCE_S, wait_until
 from ottla.bench.figures import LoadFailed
 from ottla.bench.generators import phase as phase_module
+from ottla.bench.generators.histograms import merged, percentiles_s
 from ottla.bench.generators.phase import RunningPhase
 from ottla.bench.generators.rows import Kind, Role
-from ottla.bench.histograms import merged, percentiles_s
 from ottla.bench.workloads.model import (
     Action,
     Consumers,

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ottla.bench import java_clients
+from ottla.bench.generators import java_clients
 from ottla.bench.generators.assignment import ProducerPlan
 from ottla.bench.generators.null_sink import TOPIC, NullSink
 from ottla.bench.generators.producer import ProducerClient

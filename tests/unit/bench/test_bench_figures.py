@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from ottla.bench import figures, histograms, markdown, warm_up
+from ottla.bench import figures, warm_up
 from ottla.bench.figures import (
     COUNT,
     MEGABYTES,
@@ -20,6 +20,7 @@ from ottla.bench.figures import (
     tally,
     worst,
 )
+from ottla.bench.generators import histograms
 
 
 def row(goal=None, *, kafka=(), ottla=(), unit=MEGABYTES_A_SECOND, name="load", is_fault=False):
@@ -28,9 +29,7 @@ def row(goal=None, *, kafka=(), ottla=(), unit=MEGABYTES_A_SECOND, name="load", 
     return Row(table=Table(name=name, title=name, note="", figures=(figure,), samples=samples), figure=figure)
 
 
-@pytest.mark.parametrize(
-    "module", [figures, histograms, markdown, warm_up], ids=lambda module: module.__name__
-)
+@pytest.mark.parametrize("module", [figures, histograms, warm_up], ids=lambda module: module.__name__)
 def test_examples_in_docstrings_are_right(module):
     outcome = doctest.testmod(module)
     assert outcome.attempted > 0

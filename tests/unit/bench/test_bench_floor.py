@@ -7,9 +7,8 @@ import select
 import psutil
 import pytest
 
-from ottla.bench import paced
 from ottla.bench.components.processes import wait_until
-from ottla.bench.generators import librdkafka
+from ottla.bench.generators import librdkafka, paced
 from ottla.bench.internals import floor
 from ottla.bench.loads import LOADS
 from ottla.bench.replication import MEASURES

@@ -7,8 +7,7 @@ import pytest
 
 from ottla.bench.compare import PROGRAM
 from ottla.bench.figures import MEGABYTES, Figure, LoadFailed
-from ottla.bench.harness import Harness
-from ottla.bench.measures import Measure, Program
+from ottla.bench.harness import Harness, Measure, Program
 from ottla.bench.program import SectionRun, parse
 from ottla.bench.targets.settings import DISK, SETTINGS, TMPFS
 from ottla.bench.targets.turn_logs import BOUND_VARIABLE

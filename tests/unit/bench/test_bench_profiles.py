@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import ottla
-from ottla.bench import compare, observed
+from ottla.bench import compare, untimed_rounds
 from ottla.bench.environment import REPOSITORY
 from ottla.bench.profiles import ALL, BROKER, FOLLOWERS, LEADER, Frame, NodeSamples, part_of, profile_of
 from ottla.bench.targets.settings import SETTINGS
@@ -129,10 +129,10 @@ def test_a_sampler_weighs_stacks_by_the_threads_own_time(tmp_path):
 
 
 def test_a_load_is_profiled_while_it_measures(tmp_path, monkeypatch):
-    monkeypatch.setattr(observed, "_MOST_ROUNDS", 2)
+    monkeypatch.setattr(untimed_rounds, "_MOST_ROUNDS", 2)
     loads = [measure for measure in compare.PROGRAM.measures if measure.name == "pipelined-200b"]
     done = []
-    rounds = observed.Observation(
+    rounds = untimed_rounds.Observation(
         program=compare.PROGRAM,
         measures=[replace(loads[0], written_bytes=10.0), replace(loads[0], is_profiled=False)],
         folder=tmp_path,

@@ -9,11 +9,11 @@ import time
 import pytest
 
 from ottla.bench.generators.assignment import ProducerPlan
+from ottla.bench.generators.histograms import merged, percentiles_s
 from ottla.bench.generators.null_sink import TOPIC, NullSink
 from ottla.bench.generators.producer import ProducerClient
 from ottla.bench.generators.rows import Kind
 from ottla.bench.generators.running import ClientFailed, Orders, now_us
-from ottla.bench.histograms import merged, percentiles_s
 from ottla.bench.workloads.model import RecordSize, SizeLaw
 
 RATE = 1000

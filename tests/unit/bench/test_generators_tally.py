@@ -5,10 +5,9 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.bench.generators.latency import Latencies
+from ottla.bench.generators.histograms import LEAST_US, MOST_US, new_histogram
 from ottla.bench.generators.rows import Kind, Role
-from ottla.bench.generators.tally import Tally
-from ottla.bench.histograms import LEAST_US, MOST_US, new_histogram
+from ottla.bench.generators.tally import Latencies, Tally
 
 START_US = 1_000_000_000
 

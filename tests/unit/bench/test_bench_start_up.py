@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.bench.figures import KAFKA, OTTLA
-from ottla.bench.start_imports import SHOWN, START_IMPORTS, imported, sample_of
+from ottla.bench.start_up import SHOWN, START_IMPORTS, imported, sample_of
 
 TRACE = """\
 import time: self [us] | cumulative | imported package

@@ -12,7 +12,7 @@ from botocore.config import Config
 _PIECE_BYTES: Final = 1 << 20
 
 
-class PlainStore(Protocol):
+class StoreClient(Protocol):
     """Reads and writes the objects of a store without a broker."""
 
     def has_any_of(self, topic: str) -> bool:
@@ -28,7 +28,7 @@ class PlainStore(Protocol):
         """Return the CPU seconds that processes of the store's own have used so far."""
 
 
-class PlainDirectory:
+class DirectoryClient:
     """A directory in the layout of LocalTieredStorage, by `read(2)`, `copy_file_range(2)` and `fsync(2)`."""
 
     def __init__(self, folder: Path) -> None:
@@ -70,7 +70,7 @@ class PlainDirectory:
         return 0.0
 
 
-class PlainBucket:
+class BucketClient:
     """A bucket of an object store, by boto3 with its defaults."""
 
     def __init__(self, settings: dict[str, object], *, cpu_s: Callable[[], float]) -> None:

@@ -1,6 +1,6 @@
 """The plain client of a directory reads and writes what it is said to, and leaves nothing behind."""
 
-from ottla.bench.targets.plain_store import PlainDirectory
+from ottla.bench.targets.store_clients import DirectoryClient
 
 
 def test_a_topics_segments_are_read_and_no_others(tmp_path):
@@ -14,7 +14,7 @@ def test_a_topics_segments_are_read_and_no_others(tmp_path):
         path = folder / f"{topic}-0-id" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * size)
-    store = PlainDirectory(tmp_path)
+    store = DirectoryClient(tmp_path)
     assert store.get_s("a")[1] == 3_000_005
     assert (store.has_any_of("ab"), store.has_any_of("b")) == (True, False)
 
@@ -26,6 +26,6 @@ def test_what_is_put_is_whole_and_removed(tmp_path, monkeypatch):
     tier.mkdir()
     copies = []
     monkeypatch.setattr("os.fsync", lambda fd: copies.extend(path.read_bytes() for path in tier.iterdir()))
-    assert PlainDirectory(tier).put_s([source]) > 0
+    assert DirectoryClient(tier).put_s([source]) > 0
     assert copies == [source.read_bytes()]
     assert not any(tier.iterdir())

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic
 
-from ottla.bench.figures import FLOOR, OTTLA
-from ottla.bench.harness import Harness
-from ottla.bench.load_figures import CPU_METRICS
-from ottla.bench.measures import Measure, Program, T
+from ottla.bench.figures import CPU_METRICS, FLOOR, OTTLA
+from ottla.bench.harness import Harness, Measure, Program, T
 from ottla.bench.profiles import NodeSamples, Profile, profile_of
 from ottla.bench.targets.profiled import ProfiledCluster, ProfiledServer, Samplers
 from ottla.bench.targets.turn_logs import READER, watched
