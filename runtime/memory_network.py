@@ -50,7 +50,7 @@ class MemoryListening:
         self._admits = admits
         #: Connections that clients have opened and that are not accepted yet; at most one more than the backlog.
         self._waiting: deque[MemoryTransport] = deque()
-        #: The context of the listening process, which serves the connections (`virtual_process`).
+        #: The context of the listening process, which serves the connections (`virtual_loop`).
         self.context = copy_context()
 
     @property

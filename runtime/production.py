@@ -21,8 +21,7 @@ from ottla.runtime.accepting import SocketListening
 from ottla.runtime.pools import THREADS, WAITING_FOR_STORES, WITHOUT_LOSS
 from ottla.runtime.stalls import StallWatch
 from ottla.runtime.supervision import Supervisor
-from ottla.runtime.thread_pool import Threads
-from ottla.runtime.thread_starter import ThreadStarter
+from ottla.runtime.thread_pool import Threads, ThreadStarter
 from ottla.runtime.turns import LoopTurns
 
 if TYPE_CHECKING:

@@ -11,19 +11,18 @@ A key has the group id, and most have a member id, too. Source: the coordinator-
 
 from collections.abc import Mapping
 from dataclasses import field
-from struct import Struct
 from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple
 
 from ottla.protocol.codec import decode_struct
 from ottla.protocol.coordinator import consumer_group_records as consumer
 from ottla.protocol.coordinator import share_group_records as share
+from ottla.protocol.coordinator import split_prefix
 from ottla.protocol.coordinator import streams_group_records as streams
-from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.schema import Message, Record, Versions
 from ottla.protocol.schema_class import schema_class
 
-_PREFIX = Struct(">h")
+_TOPIC: Final = "__consumer_offsets"
 
 
 @schema_class
@@ -95,20 +94,14 @@ class NewerGroupRecord(NamedTuple):
 
 def decode(key: bytes, value: bytes | None) -> NewerGroupRecord | None:
     """The record in these bytes; None if its kind or version is not known. Raises MalformedMessage."""
-    kind, body = _split(key)
+    kind, body = split_prefix(key, _TOPIC)
     cls = VALUES.get(kind)
     if cls is None:
         return None
     decoded_key: Key = decode_struct(KEYS[cls], 0, body)
     if value is None:
         return NewerGroupRecord(kind, decoded_key, None)
-    version, body = _split(value)
+    version, body = split_prefix(value, _TOPIC)
     if version not in cls.__versions__:
         return None
     return NewerGroupRecord(kind, decoded_key, decode_struct(cls, version, body))
-
-
-def _split(data: bytes) -> tuple[int, memoryview]:
-    if len(data) < _PREFIX.size:
-        raise MalformedMessage("a record of __consumer_offsets is shorter than its prefix")
-    return _PREFIX.unpack_from(data)[0], memoryview(data)[_PREFIX.size :]

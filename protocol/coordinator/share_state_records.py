@@ -7,17 +7,17 @@ Source: the coordinator-key and coordinator-value schemas of Kafka 4.3.1's share
 """
 
 from dataclasses import field
-from struct import Struct
 from typing import ClassVar, Final, NamedTuple
 from uuid import UUID
 
 from ottla.protocol.codec import decode_struct
+from ottla.protocol.coordinator import split_prefix
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.schema import Message, Record, Versions
 from ottla.protocol.schema_class import schema_class
 from ottla.protocol.types import ZERO_UUID
 
-_PREFIX = Struct(">h")
+_TOPIC: Final = "__share_group_state"
 
 
 @schema_class
@@ -98,8 +98,8 @@ class UnknownShareStateRecord(Exception):
 def decode(key: bytes | None, value: bytes | None) -> ShareStateRecord:
     """The record in these bytes. Raises UnknownShareStateRecord, or MalformedMessage for invalid bytes."""
     if key is None:
-        raise MalformedMessage("a record of __share_group_state has no key")
-    number, body = _split(key)
+        raise MalformedMessage(f"a record of {_TOPIC} has no key")
+    number, body = split_prefix(key, _TOPIC)
     if not 0 <= number < len(_VALUES):
         raise UnknownShareStateRecord(f"record kind {number}")
     cls = _VALUES[number]
@@ -107,13 +107,7 @@ def decode(key: bytes | None, value: bytes | None) -> ShareStateRecord:
     decoded_key = decode_struct(SharePartitionKey, 0, body)
     if value is None:
         return ShareStateRecord(kind, decoded_key, None)
-    version, body = _split(value)
+    version, body = split_prefix(value, _TOPIC)
     if version not in cls.__versions__:
         raise UnknownShareStateRecord(f"{cls.__name__} version {version}")
     return ShareStateRecord(kind, decoded_key, decode_struct(cls, version, body))
-
-
-def _split(data: bytes) -> tuple[int, memoryview]:
-    if len(data) < _PREFIX.size:
-        raise MalformedMessage("a record of __share_group_state is shorter than its prefix")
-    return _PREFIX.unpack_from(data)[0], memoryview(data)[_PREFIX.size :]

@@ -14,9 +14,10 @@ from ottla.broker.cli.output import json_value
 from ottla.metadata.frame import UnknownMetadataRecord, decode_record
 from ottla.metadata.image import InvalidMetadata
 from ottla.protocol.codec import decode_struct
-from ottla.protocol.coordinator import newer_groups, share_state_records
+from ottla.protocol.coordinator import newer_groups, share_state_records, transaction_records
 from ottla.protocol.coordinator import record_codec as group_codec
 from ottla.protocol.coordinator.group_records import GroupMetadataValue
+from ottla.protocol.coordinator.transaction_records import TransactionStatus
 from ottla.protocol.errors import KafkaError, MalformedMessage
 from ottla.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from ottla.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
@@ -30,8 +31,6 @@ from ottla.protocol.remote.records import (
     RemotePartitionDeleteState,
 )
 from ottla.protocol.schema import Message
-from ottla.protocol.transactions import record_codec as transaction_codec
-from ottla.protocol.transactions.records import TransactionStatus
 
 #: Key and value of a record, decoded.
 Decoded = dict[str, Any]
@@ -85,8 +84,8 @@ def _of_client(cls: type[Message], data: bytes) -> Decoded | None:
 def transaction_state(key: bytes | None, value: bytes | None) -> Decoded:
     """`__transaction_state`: a transactional id and its transaction."""
     try:
-        record = transaction_codec.decode(key, value)
-    except transaction_codec.UnknownTransactionRecord as error:
+        record = transaction_records.decode(key, value)
+    except transaction_records.UnknownTransactionRecord as error:
         raise NotKnown(str(error)) from error
     if record.value is None:
         return {"key": _named(record.key), "value": None}

@@ -34,7 +34,7 @@ from ottla.metadata.image import (
 )
 from ottla.protocol.errors import KafkaStorageError
 from ottla.protocol.types import TopicPartition
-from ottla.runtime.virtual_process import Process
+from ottla.runtime.virtual_loop import Process
 from ottla.storage.log import Log
 from ottla.storage.log_offsets import LogOffsets
 from tests.harness.history import History, Poll, Send

@@ -20,7 +20,7 @@ from ottla.config.load import parse_settings
 from ottla.controller.quorum.raft_client import RaftClient
 from ottla.runtime import Pool, Runtime
 from ottla.runtime.simulated import SimulatedRuntime, Simulation
-from ottla.runtime.virtual_process import Process
+from ottla.runtime.virtual_loop import Process
 from ottla.runtime.virtual_threads import VirtualLock
 from ottla.storage.manager import meta_properties
 from tests.harness.faulty_files import FaultyFiles, Loss

@@ -16,7 +16,7 @@ from ottla.controller.raft.voters import VoterSet
 from ottla.metadata import frame as metadata_frame
 from ottla.metadata.image import InvalidMetadata, MetadataImage
 from ottla.protocol.codec import encode_struct
-from ottla.protocol.coordinator import newer_groups, share_state_records
+from ottla.protocol.coordinator import newer_groups, share_state_records, transaction_records
 from ottla.protocol.coordinator import record_codec as group_codec
 from ottla.protocol.coordinator.group_records import (
     GroupMetadataKey,
@@ -24,6 +24,7 @@ from ottla.protocol.coordinator.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from ottla.protocol.coordinator.transaction_records import TransactionLogKey, TransactionLogValue
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
 from ottla.protocol.messages.leader_change_message import LeaderChangeMessage
@@ -38,8 +39,6 @@ from ottla.protocol.remote import record_codec as remote_codec
 from ottla.protocol.remote.records import RECORD_CLASSES as REMOTE_CLASSES
 from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.protocol.schema import Message
-from ottla.protocol.transactions import record_codec as transaction_codec
-from ottla.protocol.transactions.records import TransactionLogKey, TransactionLogValue
 from ottla.remote.topic_metadata import records as topic_records
 from ottla.storage import validation
 from tests.harness.loop_turns import OneTurn
@@ -171,14 +170,14 @@ def _transactions() -> Sequence[bytes]:
     return _pairs([*_keyed(0, TransactionLogKey, TransactionLogValue)])
 
 
-@entry_point(KafkaError, transaction_codec.UnknownTransactionRecord, seeds=_transactions)
+@entry_point(KafkaError, transaction_records.UnknownTransactionRecord, seeds=_transactions)
 def transaction_state(data: bytes) -> None:
     """The records of `__transaction_state`."""
     key, value = key_and_value(data)
     with suppress(KafkaError, NotKnown):
         DECODERS["transaction-state"](key, value)
-    record = transaction_codec.decode(key, value)
-    transaction_codec.encode(record, version=1)
+    record = transaction_records.decode(key, value)
+    transaction_records.encode(record, version=1)
 
 
 def _share_states() -> Sequence[bytes]:

@@ -9,8 +9,7 @@ import pytest
 from ottla.runtime import Pool
 from ottla.runtime.production import run
 from ottla.runtime.simulated import Simulation
-from ottla.runtime.thread_pool import Threads
-from ottla.runtime.thread_starter import ThreadStarter
+from ottla.runtime.thread_pool import Threads, ThreadStarter
 
 _PATIENCE_S = 30
 

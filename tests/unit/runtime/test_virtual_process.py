@@ -8,7 +8,7 @@ import pytest
 
 from ottla.runtime import Pool
 from ottla.runtime.simulated import Simulation
-from ottla.runtime.virtual_process import Process
+from ottla.runtime.virtual_loop import Process
 
 
 @pytest.fixture

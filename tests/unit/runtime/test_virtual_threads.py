@@ -8,7 +8,7 @@ import pytest
 from ottla.runtime import Pool
 from ottla.runtime.pools import THREADS
 from ottla.runtime.simulated import Simulation
-from ottla.runtime.virtual_process import Process
+from ottla.runtime.virtual_loop import Process
 from ottla.runtime.virtual_threads import ThreadKilled, VirtualLock
 
 A_FILE = Path("/a")

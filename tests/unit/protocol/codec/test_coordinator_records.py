@@ -6,15 +6,13 @@ import pytest
 
 from ottla.protocol.codec import encode_struct
 from ottla.protocol.coordinator import consumer_group_records as consumer
-from ottla.protocol.coordinator import newer_groups
+from ottla.protocol.coordinator import newer_groups, transaction_records
 from ottla.protocol.coordinator import share_group_records as share
 from ottla.protocol.coordinator import share_state_records as share_state
 from ottla.protocol.coordinator import streams_group_records as streams
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.remote import record_codec as remote_codec
 from ottla.protocol.remote import records as remote
-from ottla.protocol.transactions import record_codec as transaction_codec
-from ottla.protocol.transactions import records as transactions
 
 TOPIC_ID = UUID("01234567-89ab-cdef-1122-334455667788")
 SEGMENT_ID = UUID("00000000-0000-0001-0000-000000000002")
@@ -71,10 +69,10 @@ def test_remote_log_metadata_of_newer_software_is_not_known(head):
 
 
 def transaction(version):
-    value = transactions.TransactionLogValue(
+    value = transaction_records.TransactionLogValue(
         producer_id=7, producer_epoch=3, transaction_timeout_ms=60_000,
-        transaction_status=transactions.TransactionStatus.ONGOING,
-        transaction_partitions=[transactions.TransactionPartitions(topic="a", partition_ids=[0, 2])],
+        transaction_status=transaction_records.TransactionStatus.ONGOING,
+        transaction_partitions=[transaction_records.TransactionPartitions(topic="a", partition_ids=[0, 2])],
         transaction_last_update_timestamp_ms=20, transaction_start_timestamp_ms=10,
     )  # fmt: skip
     if version == 1:
@@ -90,32 +88,34 @@ TRANSACTIONS = [
                         "00000000000000a")),
     (1, transaction(1), ("0001000000000000000700030000ea6001020261030000000000000002000000000000000014000000000000000"
                         "a0400080000000000000006010800000000000000080202000203020000")),
-    (1, transactions.TransactionLogValue(producer_id=7, transaction_partitions=None),
+    (1, transaction_records.TransactionLogValue(producer_id=7, transaction_partitions=None),
      "0001000000000000000700000000000000000000000000000000000000000000000000"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("version", "value", "data"), TRANSACTIONS)
 def test_transaction_state_is_kafkas(version, value, data):
-    record = transaction_codec.TransactionRecord(transactions.TransactionLogKey(transactional_id="tx"), value)
-    key, encoded = transaction_codec.encode(record, version=version)
+    record = transaction_records.TransactionRecord(
+        transaction_records.TransactionLogKey(transactional_id="tx"), value
+    )
+    key, encoded = transaction_records.encode(record, version=version)
     assert (key.hex(), encoded.hex()) == ("000000027478", data)
-    assert transaction_codec.decode(key, encoded) == record
-    assert transaction_codec.decode(key, None).value is None
+    assert transaction_records.decode(key, encoded) == record
+    assert transaction_records.decode(key, None).value is None
     for end in range(len(encoded)):
         with pytest.raises(MalformedMessage):
-            transaction_codec.decode(key, encoded[:end])
+            transaction_records.decode(key, encoded[:end])
 
 
 @pytest.mark.parametrize(("key", "value"), [("00010000", None), ("000000027478", "0002")])
 def test_transaction_state_of_newer_software_is_not_known(key, value):
-    with pytest.raises(transaction_codec.UnknownTransactionRecord):
-        transaction_codec.decode(bytes.fromhex(key), None if value is None else bytes.fromhex(value))
+    with pytest.raises(transaction_records.UnknownTransactionRecord):
+        transaction_records.decode(bytes.fromhex(key), None if value is None else bytes.fromhex(value))
 
 
 def test_transaction_state_needs_a_key():
     with pytest.raises(MalformedMessage):
-        transaction_codec.decode(None, b"")
+        transaction_records.decode(None, b"")
 
 
 MEMBER = {

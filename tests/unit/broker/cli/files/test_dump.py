@@ -13,6 +13,7 @@ from ottla.metadata.frame import encode_record
 from ottla.metadata.records import RECORD_CLASSES, TopicRecord
 from ottla.protocol.codec import encode_struct
 from ottla.protocol.coordinator import record_codec as group_codec
+from ottla.protocol.coordinator import transaction_records
 from ottla.protocol.coordinator.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -21,6 +22,7 @@ from ottla.protocol.coordinator.group_records import (
     OffsetCommitValue,
 )
 from ottla.protocol.coordinator.share_state_records import SharePartitionKey, ShareUpdateValue
+from ottla.protocol.coordinator.transaction_records import TransactionLogKey, TransactionLogValue
 from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
 from ottla.protocol.messages.leader_change_message import LeaderChangeMessage
 from ottla.protocol.messages.leader_change_message import Voter as LeaderVoter
@@ -33,8 +35,6 @@ from ottla.protocol.records.quorum import build_quorum_batch
 from ottla.protocol.records.record import Record
 from ottla.protocol.remote import record_codec as remote_codec
 from ottla.protocol.remote.records import RemoteLogSegmentMetadataUpdateRecord
-from ottla.protocol.transactions import record_codec as transaction_codec
-from ottla.protocol.transactions.records import TransactionLogKey, TransactionLogValue
 from tests.unit.broker.cli.files.files_support import flip
 from tests.unit.metadata.metadata_cases import CASES as METADATA_CASES
 from tests.unit.metadata.metadata_cases import versions
@@ -136,8 +136,8 @@ OFFSET_COMMIT = group_codec.encode(
         OffsetCommitKey(group="g", topic="orders", partition=2), OffsetCommitValue(offset=7)
     )
 )
-TRANSACTION = transaction_codec.encode(
-    transaction_codec.TransactionRecord(
+TRANSACTION = transaction_records.encode(
+    transaction_records.TransactionRecord(
         TransactionLogKey(transactional_id="tx"), TransactionLogValue(producer_id=9, transaction_status=1)
     ),
     version=1,

@@ -1,12 +1,18 @@
-"""TransactionLogKey and -Value, the only kind of record in `__transaction_state`: a transactional id and its state.
+"""TransactionLog: keys and values of `__transaction_state` <-> messages (KIP-98, KIP-890).
+
+    key     kind (int16), always 0 | transactional id
+    value   version (int16) | the state of the transactional id
 
 Source: the coordinator-key and coordinator-value schemas of Kafka 4.3.1's transaction coordinator.
 """
 
 from dataclasses import field
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, Final, NamedTuple
 
+from ottla.protocol.codec import decode_struct, encode_struct
+from ottla.protocol.coordinator import PREFIX, split_prefix
+from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.schema import Record, Versions
 from ottla.protocol.schema_class import schema_class
 
@@ -76,3 +82,42 @@ class TransactionLogValue(Record):
     client_transaction_version: int = field(
         default=0, metadata={"kafka_type": "int16", "versions": "1+", "tag": 2, "tag_versions": "1+"}
     )
+
+
+_TOPIC: Final = "__transaction_state"
+_KIND: Final = TransactionLogKey.__api_key__
+
+
+class TransactionRecord(NamedTuple):
+    """One record of `__transaction_state`; without a value it is a tombstone: the id has expired."""
+
+    key: TransactionLogKey
+    value: TransactionLogValue | None
+
+
+class UnknownTransactionRecord(Exception):
+    """A record of a kind or version that this broker does not know; a newer broker may have written it."""
+
+
+def encode(record: TransactionRecord, *, version: int) -> tuple[bytes, bytes | None]:
+    """Encode a record to (key, value or None). Kafka writes version 1 if transaction.version is 2, else 0."""
+    key = PREFIX.pack(_KIND) + encode_struct(TransactionLogKey, 0, record.key)
+    if record.value is None:
+        return key, None
+    return key, PREFIX.pack(version) + encode_struct(TransactionLogValue, version, record.value)
+
+
+def decode(key: bytes | memoryview | None, value: bytes | memoryview | None) -> TransactionRecord:
+    """The record in these bytes. Raises UnknownTransactionRecord, or MalformedMessage for invalid bytes."""
+    if key is None:
+        raise MalformedMessage(f"a record of {_TOPIC} has no key")
+    kind, body = split_prefix(key, _TOPIC)
+    if kind != _KIND:
+        raise UnknownTransactionRecord(f"record kind {kind}")
+    decoded_key = decode_struct(TransactionLogKey, 0, body)
+    if value is None:
+        return TransactionRecord(decoded_key, None)
+    version, body = split_prefix(value, _TOPIC)
+    if version not in TransactionLogValue.__versions__:
+        raise UnknownTransactionRecord(f"TransactionLogValue version {version}")
+    return TransactionRecord(decoded_key, decode_struct(TransactionLogValue, version, body))
