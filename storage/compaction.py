@@ -8,31 +8,34 @@
 
 Offsets never change: a batch keeps its range and its position in the order, with fewer records in it. A record
 without a value (a tombstone) is kept for `delete.retention.ms` after the first cleaning that read it, so that
-readers see the deletion: the batch stores that time as its delete horizon (KIP-534). Transaction markers likewise.
+readers see the deletion: the batch stores that time as its delete horizon (KIP-534). Transaction markers likewise: one
+may be removed only when no record of its transaction is left, since until then readers need it to know whether the
+records are committed. Records of aborted transactions are removed at once (`CleanedTransactions`).
 
 Runs in a thread: it reads closed segments only, and writes files that are not part of the log yet.
 
-Source: Cleaner and MemoryRecords.filterTo of Kafka 4.3.1.
+Source: Cleaner, MemoryRecords.filterTo and CleanedTransactionMetadata of Kafka 4.3.1.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
-from ottla.protocol.errors import CorruptMessage
+from ottla.protocol.errors import CorruptMessage, InvalidRecord
 from ottla.protocol.records.batch import BatchHeader, crc_is_valid, read_header
 from ottla.protocol.records.builder import build_batch, build_empty_batch
-from ottla.protocol.records.record import RecordKey, keys_of
+from ottla.protocol.records.control import ControlRecordType, control_type
+from ottla.protocol.records.record import OF_MARKERS, RecordKey, keys_of
 from ottla.protocol.records.record import records as parse_records
 from ottla.storage import file_names
-from ottla.storage.cleaned_transactions import CleanedTransactions
 from ottla.storage.files import Files
 from ottla.storage.index import MAX_RELATIVE_OFFSET
 from ottla.storage.recovery import walk
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
-from ottla.storage.transaction_index import AbortedTransaction
+from ottla.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 #: Keys up to this length are stored as they are in the offset map, longer ones as a digest of this length.
 KEY_BYTES = 16
@@ -106,6 +109,78 @@ class OffsetMap:
 
 def _digest(key: bytes) -> bytes:
     return key if len(key) <= KEY_BYTES else blake2b(key, digest_size=KEY_BYTES).digest()
+
+
+class CleanedTransactions:
+    """The transactions of a cleaning that still have records, while the cleaner reads a log in offset order.
+
+    Batches must be passed in offset order; aborted transactions that still have records are added to `index`.
+    """
+
+    def __init__(self, index: TransactionIndex | None = None) -> None:
+        self.index = index
+        #: A heap by first offset: aborted transactions that begin after the current position.
+        self._coming: list[tuple[int, AbortedTransaction]] = []
+        #: By producer id: the aborted transaction that is open at the current position, and whether it has records.
+        self._aborted: dict[int, AbortedTransaction] = {}
+        self._has_records: set[int] = set()
+        #: Producer ids whose open transaction has records, and is not aborted.
+        self._committed: set[int] = set()
+
+    def add(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """Add the aborted transactions of the following batches, from the transaction indexes.
+
+        A transaction that spans several segments is added several times, which is harmless: the copies are ignored.
+        Cost: O(log n) for each.
+        """
+        for transaction in aborted:
+            heapq.heappush(self._coming, (transaction.first_offset, transaction))
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._coming and self._coming[0][0] <= offset:
+            _, transaction = heapq.heappop(self._coming)
+            self._aborted.setdefault(transaction.producer_id, transaction)
+
+    def is_data_obsolete(self, header: BatchHeader) -> bool:
+        """Whether the data batch belongs to an aborted transaction, so that none of its records is needed."""
+        assert not header.is_control, header
+        self._begin_up_to(header.last_offset)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._aborted:
+            self._has_records.add(header.producer_id)
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def is_marker_obsolete(self, header: BatchHeader, batch: memoryview | bytes) -> bool:
+        """Whether the control batch ends a transaction without records, or is empty."""
+        assert header.is_control, header
+        self._begin_up_to(header.last_offset)
+        if not header.records_count:
+            return True
+        kind = _kind_of_marker(batch)
+        producer_id = header.producer_id
+        if kind is ControlRecordType.ABORT:
+            transaction = self._aborted.pop(producer_id, None)
+            if transaction is not None and producer_id in self._has_records:
+                self._has_records.discard(producer_id)
+                if self.index is not None:
+                    self.index.add(transaction)
+                return False
+            return True
+        if kind is ControlRecordType.COMMIT:
+            is_without_records = producer_id not in self._committed
+            self._committed.discard(producer_id)
+            return is_without_records
+        return False
+
+
+def _kind_of_marker(batch: memoryview | bytes) -> ControlRecordType | None:
+    try:
+        return control_type(next(iter(parse_records(batch, OF_MARKERS))).key)
+    except InvalidRecord:
+        return None
 
 
 def compact(compaction: Compaction) -> Iterator[Replacement | int]:

@@ -198,7 +198,7 @@ def _runs(segment: Segment) -> Iterator[tuple[list[BatchHeader], memoryview]]:
         is_beyond = header.last_offset - base_offset > MAX_RELATIVE_OFFSET
         if is_beyond:
             base_offset = header.base_offset
-        if run and (is_beyond or size + header.size_bytes > WRITE_BYTES):
+        if run and (is_beyond or size + header.size_bytes > _WRITE_BYTES):
             yield run, segment.log.read_bytes(start, size=size)
             run, size = [], 0
         if not run:

@@ -22,7 +22,7 @@ from ottla.protocol.records.control import end_transaction_marker
 from ottla.protocol.records.record import OF_BROKERS, payload_of
 from ottla.remote.reading import segment_reads
 from ottla.storage import compaction
-from ottla.storage.cleaned_transactions import CleanedTransactions
+from ottla.storage.compaction import CleanedTransactions
 from ottla.storage.files import Files
 from ottla.storage.validation import NeedsThread, validate
 from ottla.storage.verify import metadata_log
@@ -153,7 +153,6 @@ OPENERS = {
     "protocol/records/record.py",
     "remote/reading/segment_reads.py",
     "remote/spark_source/columns.py",  # in Spark's process; by `payload_of`, within `ANY_BATCH`
-    "storage/cleaned_transactions.py",
     "storage/compaction.py",
     "storage/segment_reader.py",
     "storage/segment_times.py",

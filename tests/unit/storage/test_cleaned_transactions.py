@@ -1,7 +1,7 @@
 """The cleaner's aborted transactions: each one is known, and listed as often as it reaches over segments."""
 
 from ottla.protocol.records.batch import read_header
-from ottla.storage.cleaned_transactions import CleanedTransactions
+from ottla.storage.compaction import CleanedTransactions
 from ottla.storage.transaction_index import AbortedTransaction
 from tests.unit.storage.storage_support import batch, marker
 
