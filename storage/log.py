@@ -358,6 +358,7 @@ class Log(LogView):
     ) -> BatchMetadata | None:
         """Write validated batches; returns the batch that they duplicate, if any: then nothing is written.
 
+        `FastAppend` has the same steps for most batches: who changes one changes the other.
         `batches` is each header with its bytes; None: there is one, whose records begin in the first buffer.
         """
         config, files = self.files.config, self.files

@@ -154,6 +154,7 @@ class Segment:
     def append(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], size_bytes: int) -> None:
         """Write batches to the end of the file with one system call. `headers` are those of the batches, in order.
 
+        `append_batch` has the same steps for one batch on the fast path: who changes one changes the other.
         After an OSError some of the batches may be in the file, or in the indexes: nothing more may be appended.
         """
         indexes = self.indexes
