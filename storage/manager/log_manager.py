@@ -24,7 +24,6 @@ from ottla.storage.background import BackgroundJob, run_one_by_one
 from ottla.storage.files import Files
 from ottla.storage.log import Log
 from ottla.storage.log_files import DeletedFiles, removal_job
-from ottla.storage.manager.cleaner_manager import LogCleanerManager
 from ottla.storage.manager.future_logs import FutureLogs
 from ottla.storage.manager.log_creation import LogCreation, LogCreations, NewLog
 from ottla.storage.manager.log_deletion import LogDeletion
@@ -32,7 +31,7 @@ from ottla.storage.manager.log_directory import LogDirectory, LogDirInUse, lock_
 from ottla.storage.manager.log_loading import DirectoryContents, IsStray, LogToOpen, RunParallel, loading_jobs
 from ottla.storage.manager.log_table import LogDirInfo, LogManagerSettings, LogTable
 from ottla.storage.manager.meta_properties import InconsistentMetaProperties
-from ottla.storage.manager.scheduled_tasks import ScheduledTasks
+from ottla.storage.manager.scheduled_tasks import LogCleanerManager, ScheduledTasks
 
 if TYPE_CHECKING:
     from random import Random
