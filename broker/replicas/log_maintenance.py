@@ -1,6 +1,7 @@
 """LogMaintenance: runs the LogManager's scheduled tasks, and the log cleaner, in threads.
 
-`storage/manager/scheduled_tasks.py` decides which jobs are due, and which log is cleaned next. The cleaner's thread is kept below `log.cleaner.io.max.bytes.per.second` by a throttler.
+`storage/manager/scheduled_tasks.py` decides which jobs are due, and which log is cleaned next. The cleaner's thread is
+kept below `log.cleaner.io.max.bytes.per.second` by a throttler.
 
 Source: LogManager.startupWithConfigOverrides, LogCleaner and org.apache.kafka.storage.internals.utils.Throttler of
 Kafka 4.3.1; unlike that one, this throttler waits before a burst, not after.

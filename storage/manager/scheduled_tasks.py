@@ -1,4 +1,4 @@
-"""The periodic work of the LogManager, as of Kafka's: ScheduledTasks, and LogCleanerManager, which chooses what to compact.
+"""The periodic work of the LogManager, as of Kafka's: ScheduledTasks, and LogCleanerManager for the compaction.
 
     retention           kafka-log-retention                a few logs per call of `maintain`, a job for the due ones
     producer expiry     PeriodicProducerExpirationCheck    all logs
@@ -9,12 +9,12 @@
     removal of files    kafka-delete-logs                  one job
     compaction          kafka-log-cleaner-thread           one log at a time, by `LogCleanerManager.clean_one`
 
-The offset up to which a log is clean, and the logs that cannot be cleaned, are in the LogTable: they are checkpointed and
-deleted with the logs. Decided on the event loop's thread, in small steps; work that waits for the disk is returned as
-BackgroundJobs.
+The offset up to which a log is clean, and the logs that cannot be cleaned, are in the LogTable: they are checkpointed
+and deleted with the logs. Decided on the event loop's thread, in small steps; work that waits for the disk is returned
+as BackgroundJobs.
 
-Source: LogManager.startupWithConfigOverrides, ReplicaManager.startHighWatermarkCheckPointThread and LogCleanerManager of
-Kafka 4.3.1.
+Source: LogManager.startupWithConfigOverrides, ReplicaManager.startHighWatermarkCheckPointThread and LogCleanerManager
+of Kafka 4.3.1.
 """
 
 from collections import deque
