@@ -16,11 +16,11 @@ from collections.abc import Callable, Generator
 from typing import Any, Final, TypeVar
 
 from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.function_source import once
 from ottla.protocol.messages import request_class, response_class
 from ottla.protocol.reader import reader_of, stepwise_reader_of
-from ottla.protocol.reading import MAX_ELEMENTS, MAX_RESPONSE_ELEMENTS
+from ottla.protocol.reader_helpers import MAX_ELEMENTS, MAX_RESPONSE_ELEMENTS
 from ottla.protocol.schema import Message, Request, Response
-from ottla.protocol.source import once
 from ottla.protocol.writer import scatter_writer_of, stepwise_writer_of, writer_of
 
 _M = TypeVar("_M", bound=Message)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from ottla.protocol.api_keys import is_flexible, response_header_version
 from ottla.protocol.errors import MalformedMessage
-from ottla.protocol.reading import LENIENT
+from ottla.protocol.reader_helpers import LENIENT
 from ottla.protocol.varint import read_uvarint
 
 #: Tagged fields in a request header. Kafka's clients send none.
@@ -34,7 +34,7 @@ class RequestHeader(NamedTuple):
     client_id: str | None
 
 
-def parse_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
+def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
     """The header of a frame (without its length) and where the body begins; raises MalformedMessage.
 
     An unknown API key or version is not an error here: only the first four fields are read then, and the
@@ -71,21 +71,21 @@ def _skip_tags(frame: memoryview, position: int) -> int:
     return position
 
 
-def request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
+def encode_request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
     """The header of a request to another node, without the frame's length."""
     name = b"" if client_id is None else client_id.encode()
     head = _FIXED.pack(api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
     return head + b"\0" if is_flexible(api_key, version) else head
 
 
-def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
+def encode_response_header(api_key: int, version: int, correlation_id: int) -> bytes:
     """The header of a response, without the frame's length."""
     if response_header_version(api_key, version):
         return _RESPONSE_V1.pack(correlation_id)
     return _LENGTH.pack(correlation_id)
 
 
-def parse_response_header(api_key: int, version: int, frame: memoryview) -> tuple[int, int]:
+def decode_response_header(api_key: int, version: int, frame: memoryview) -> tuple[int, int]:
     """Return (correlation id, position of the body) of a response from another node; raises MalformedMessage."""
     if len(frame) < _LENGTH.size:
         raise MalformedMessage(f"a frame of {len(frame)} bytes")

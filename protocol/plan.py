@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from typing import Any, Final
 
+from ottla.protocol.function_source import once
 from ottla.protocol.schema import Message, Versions
-from ottla.protocol.source import once
 
 #: `struct` codes of the types with a fixed size, and that size.
 FIXED: Final[dict[str, tuple[str, int]]] = {

@@ -9,7 +9,7 @@ checks every length against the remaining bytes before it uses it:
 - tagged fields that this version does not define are skipped and not kept (CVE-2026-111115). As in Kafka's reader
   they may have any order, the last one of a tag counts, and the stated size of a defined one is ignored;
 - a string has at most `MAX_STRING_BYTES` bytes; null is accepted only in nullable fields. What is not UTF-8 is
-  replaced as by Java (`ottla.protocol.reading.replaced_as_by_java`).
+  replaced as by Java (`ottla.protocol.reader_helpers.replaced_as_by_java`).
 
 All other malformed bytes cause IndexError or struct.error, which `ottla.protocol.codec` turns into
 MalformedMessage. Bytes after the message are ignored, as in Kafka.
@@ -20,7 +20,7 @@ Example of compiled code, for an int32 and then a compact array of structs of at
 
     m1.throttle_time_ms, n4, = unpack_from_iB(data, p)
     p += 5
-    if n4 > 127: n4, p = longer(data, p, n4)
+    if n4 > 127: n4, p = rest_of_uvarint(data, p, n4)
     n4 -= 1
     if n4 < 0: bad_count('brokers', n4)
     budget -= n4
@@ -37,6 +37,7 @@ from struct import unpack_from
 from typing import Any, Final
 from uuid import UUID
 
+from ottla.protocol.function_source import FunctionSource, once
 from ottla.protocol.plan import (
     FIXED,
     LENGTH_BYTES,
@@ -46,21 +47,20 @@ from ottla.protocol.plan import (
     plan_of,
     smallest_bytes,
 )
-from ottla.protocol.reading import (
+from ottla.protocol.reader_helpers import (
     LENIENT,
     MAX_STRING_BYTES,
     bad_count,
     bad_length,
     bad_tag,
     few_unpackers,
-    longer,
+    rest_of_uvarint,
     skip_tags,
     skip_tags_in_steps,
     uuid_of,
     uuids_in_steps,
     uuids_of,
 )
-from ottla.protocol.source import Source, once
 from ottla.protocol.steps import MANY_ELEMENTS
 from ottla.protocol.varint import read_uvarint
 
@@ -90,7 +90,7 @@ def stepwise_reader_of(cls: type[Any], version: int) -> StepwiseReader:
 
 _HELPERS = (
     read_uvarint,
-    longer,
+    rest_of_uvarint,
     skip_tags,
     skip_tags_in_steps,
     bad_length,
@@ -114,7 +114,7 @@ class _Compiler:
     def __init__(self, plan: StructPlan, *, stepwise: bool = False) -> None:
         self._plan = plan
         self._stepwise = stepwise
-        self._source = Source(f"def read(data, p, budget{', parts' if stepwise else ''}):")
+        self._source = FunctionSource(f"def read(data, p, budget{', parts' if stepwise else ''}):")
         self._source.globals.update({helper.__name__: helper for helper in _HELPERS}, new=object.__new__)
         #: Fixed-size fields not unpacked yet: `struct` codes, targets, and the statements after the unpacking.
         self._codes = ""
@@ -162,7 +162,7 @@ class _Compiler:
         source = self._source
         count = self._uvarint(small=True)
         with source.block(f"if {count}:"):
-            source.line(f"if {count} > 127: {count}, p = longer(data, p, {count})")
+            source.line(f"if {count} > 127: {count}, p = rest_of_uvarint(data, p, {count})")
             if not plan.tagged:
                 skip = "yield from skip_tags_in_steps" if self._stepwise else "skip_tags"
                 source.line(f"p, budget = {skip}(data, p, {count}, budget)")
@@ -234,7 +234,7 @@ class _Compiler:
             source.line(f"{number} = data[p]")
             source.line("p += 1")
         if not small:
-            source.line(f"if {number} > 127: {number}, p = longer(data, p, {number})")
+            source.line(f"if {number} > 127: {number}, p = rest_of_uvarint(data, p, {number})")
         return number
 
     def _length(self, is_flexible: bool, code: str) -> str:

@@ -14,10 +14,10 @@ from dataclasses import MISSING, fields
 from struct import Struct, pack
 from typing import Any, Final, NoReturn
 
+from ottla.protocol.function_source import FunctionSource, once
 from ottla.protocol.plan import FIXED, LENGTH_BYTES, FieldPlan, StructPlan, element_of, plan_of
-from ottla.protocol.reading import MAX_STRING_BYTES
+from ottla.protocol.reader_helpers import MAX_STRING_BYTES
 from ottla.protocol.schema_class import compile_init
-from ottla.protocol.source import Source, once
 from ottla.protocol.steps import MANY_ELEMENTS
 from ottla.protocol.varint import write_uvarint
 
@@ -70,7 +70,7 @@ class _Compiler:
         self._scatter = scatter
         self._stepwise = stepwise
         more = ", buffers" if scatter else ", parts" if stepwise else ""
-        self._source = Source(f"def write(m0, out{more}):")
+        self._source = FunctionSource(f"def write(m0, out{more}):")
         self._source.globals.update(write_uvarint=write_uvarint, too_long=too_long, pack=pack)
         #: Fixed-size fields not packed yet: `struct` codes and expressions.
         self._codes = ""

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import ErrorCode, InvalidRecord
 from ottla.protocol.records.batch import NO_TIMESTAMP, BatchHeader
-from ottla.protocol.records.record import parse_payload
+from ottla.protocol.records.record import decode_records
 
 #: Most invalid records of a batch that are reported one by one; the whole batch is rejected in any case.
 MAX_RECORD_ERRORS: Final = 1000
@@ -55,7 +55,7 @@ def check_records(
     first_timestamp = None
     max_timestamp = NO_TIMESTAMP
     has_gaps = False
-    for index, (offset, timestamp, key, _, _) in enumerate(parse_payload(payload, header)):
+    for index, (offset, timestamp, key, _, _) in enumerate(decode_records(payload, header)):
         if first_timestamp is None:
             first_timestamp = timestamp
         max_timestamp = max(max_timestamp, timestamp)

@@ -66,7 +66,7 @@ from ottla.protocol.records.batch import (
 )
 from ottla.protocol.records.builder import assemble, build_batch
 from ottla.protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression, TooLargeToOpen, compress
-from ottla.protocol.records.record import MAX_RECORD_BYTES, MAX_RECORDS, Bounds, parse_payload, payload_of
+from ottla.protocol.records.record import MAX_RECORD_BYTES, MAX_RECORDS, Bounds, decode_records, payload_of
 from ottla.protocol.records.varint import read_varint
 from ottla.protocol.varint import encode_varint
 from ottla.storage.appending import AppendOrigin
@@ -472,7 +472,7 @@ def _open(
         rebuilt = build_batch(
             (
                 record._replace(offset=offset)
-                for offset, record in enumerate(parse_payload(payload, header), start=first_offset)
+                for offset, record in enumerate(decode_records(payload, header), start=first_offset)
             ),
             base_offset=first_offset,
             leader_epoch=leader_epoch,

@@ -56,18 +56,18 @@ def _fuzz(name: str, seconds: int) -> None:
     import atheris
 
     with atheris.instrument_imports(include=PACKAGES):
-        from ottla.protocol.source import Source
+        from ottla.protocol.function_source import FunctionSource
         from tests.unit.any_bytes.entry_points import ENTRY_POINTS
 
         # Readers and writers are compiled from text when they are first used.
-        compiled = Source.compile
+        compiled = FunctionSource.compile
 
-        def instrumented(source: Source, function: str, title: str) -> Callable[..., Any]:
+        def instrumented(source: FunctionSource, function: str, title: str) -> Callable[..., Any]:
             found: Callable[..., Any] = atheris.instrument_func(compiled(source, function, title))
             source.globals[function] = found
             return found
 
-        Source.compile = instrumented  # type: ignore[method-assign]
+        FunctionSource.compile = instrumented  # type: ignore[method-assign]
         entry = ENTRY_POINTS[name]
         work, finds = ROOT / ".fuzz" / name, FINDS / name
         for directory in (work, finds):

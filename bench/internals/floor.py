@@ -26,7 +26,7 @@ from typing import Final, cast
 from ottla.bench.internals.floor_topics import VERSIONS, Partition, Topics
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode_request, encode_response
-from ottla.protocol.framing import frame_head, parse_request_header
+from ottla.protocol.framing import decode_request_header, frame_head
 from ottla.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -130,7 +130,7 @@ class _Floor:
 
     def kind(self, version: int, frame: memoryview) -> tuple[_Kind, int]:
         """Parse a Produce of a kind that was not seen before; return the kind, and the position of its records."""
-        _, body_at = parse_request_header(frame[_LENGTH.size :])
+        _, body_at = decode_request_header(frame[_LENGTH.size :])
         request = decode_request(ApiKey.PRODUCE, version, frame[_LENGTH.size + body_at :])
         assert isinstance(request, ProduceRequest)
         [topic] = request.topic_data
@@ -151,7 +151,7 @@ class _Floor:
                 self.kinds.clear()
             if key == ApiKey.API_VERSIONS and version > VERSIONS[ApiKey.API_VERSIONS][1]:
                 version = 0  # as any broker answers a version that it does not know
-            _, body_at = parse_request_header(frame[_LENGTH.size :])
+            _, body_at = decode_request_header(frame[_LENGTH.size :])
             response = self.topics.answer(
                 decode_request(key, version, bytes(frame[_LENGTH.size + body_at :]))
             )

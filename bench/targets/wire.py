@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Self, TypeVar
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decoder, encode_request
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.framing import framed, parse_response_header, request_header
+from ottla.protocol.framing import decode_response_header, encode_request_header, framed
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -124,7 +124,7 @@ class WireClient:
         """Wait for the answer to the last message, and decode it. Raises OSError if the connection ends instead."""
         version = self._versions[api_key]
         frame = self._receive()
-        _, body_at = parse_response_header(api_key, version, memoryview(frame))
+        _, body_at = decode_response_header(api_key, version, memoryview(frame))
         return decoder(answer, version)(frame[body_at:])
 
     def _receive(self) -> bytes:
@@ -157,7 +157,7 @@ class WireClient:
 def request_frame(api_key: ApiKey, message: Request, *, version: int | None = None) -> bytes:
     """Return a whole frame of a request, length included."""
     version = _VERSIONS[api_key] if version is None else version
-    header = request_header(api_key, version, _CORRELATION_ID, _CLIENT_ID)
+    header = encode_request_header(api_key, version, _CORRELATION_ID, _CLIENT_ID)
     return framed(header, encode_request(api_key, version, message))
 
 

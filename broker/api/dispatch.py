@@ -33,7 +33,7 @@ from ottla.protocol.codec import (
     encode_response_in_steps,
 )
 from ottla.protocol.errors import KafkaError, MalformedMessage, UnknownServerError
-from ottla.protocol.framing import RequestHeader, parse_request_header, response_header
+from ottla.protocol.framing import RequestHeader, decode_request_header, encode_response_header
 from ottla.protocol.refusals import refuse
 from ottla.protocol.schema import Request, Response
 from ottla.runtime.turns import FreedInTurns, result_in_turns
@@ -188,7 +188,7 @@ class Dispatcher:
             key, version, client_id, body_at = head.key, head.version, head.client_id, head.body_at
             counter, handle = head.counter, head.handle
         else:
-            header, body_at = parse_request_header(frame)
+            header, body_at = decode_request_header(frame)
             key, version, correlation_id, client_id = header
             known = self._counters.get((key, version))
             if known is None:
@@ -341,7 +341,7 @@ def _answer(header: RequestHeader, version: int, message: Response) -> Buffers:
 
 
 def _buffers(header: RequestHeader, version: int, encoded: bytes) -> Buffers:
-    return [response_header(header.api_key, version, header.correlation_id), encoded]
+    return [encode_response_header(header.api_key, version, header.correlation_id), encoded]
 
 
 def _refusal(served: Api, request: Request, context: RequestContext, error: Exception) -> Any:  # noqa: ANN401

@@ -14,7 +14,7 @@ requests are served meanwhile.
 The fast path and the general path of each step are side by side:
 
     step      fast: 7 us in all, 200 bytes            general: 17 us                   held equal by
-    request   `repeated`, then codec.TopicsReader     codec.decode                     test_fast_produce, test_hot
+    request   `repeated`, then codec.TopicsDecoder    codec.decode                     test_fast_produce, test_hot
     append    `_append_rows`, `append_fast`           `_append_any`, `append_records`  test_fast_produce
     response  codec.encode_appended                   codec.encode_response            test_hot
 
@@ -169,10 +169,10 @@ def repeated(version: int, body: memoryview) -> Repeated | None:
         return None
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(body, len(no_id))
     request = ProduceRequest(acks=acks, timeout_ms=timeout_ms)
-    read_topics = codec.TopicsReader(version, size_bytes).read
+    decode_topics = codec.TopicsDecoder(version, size_bytes).decode
 
     def handle(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
-        topics = read_topics(body)
+        topics = decode_topics(body)
         if topics is None:
             return handle_raw(body, context, broker)
         return _produce(request, topics, len(body), context, broker)

@@ -163,7 +163,7 @@ def repeated(version: int, body: memoryview) -> Repeated | None:
     requests = codec.IncrementalRequests(version)
 
     def handle(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
-        incremental = requests.read(body)
+        incremental = requests.decode(body)
         if incremental is None:
             return handle_raw(body, context, broker)
         request, session_epoch, rows = incremental
@@ -177,7 +177,7 @@ def _repeated_full(version: int) -> Repeated:
     requests, implicit_session = codec.FullRequests(version), ImplicitFetchSession()
 
     def handle(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
-        full = None if implicit_session.has_ended else requests.read(body)
+        full = None if implicit_session.has_ended else requests.decode(body)
         # Which replica is the nearest one may change without a change of the partition.
         if full is None or _client(full.request, context, broker) is not None:
             return handle_raw(body, context, broker)

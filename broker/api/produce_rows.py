@@ -20,7 +20,7 @@ from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, InvalidRecord, KafkaError, MalformedMessage
-from ottla.protocol.framing import response_header
+from ottla.protocol.framing import encode_response_header
 from ottla.protocol.hot import produce as codec
 from ottla.protocol.hot.produce import AppendedRow
 from ottla.protocol.messages.produce import (
@@ -178,7 +178,7 @@ def encode_in_steps(
             yield
     if context.version >= 10:
         _name_leaders(refused, response, context, broker)
-    header = response_header(ApiKey.PRODUCE, context.version, context.correlation_id)
+    header = encode_response_header(ApiKey.PRODUCE, context.version, context.correlation_id)
     parts = FreedInTurns(broker.runtime)
     return [header, (yield from codec.encode_response_in_steps(context.version, response, parts))]
 

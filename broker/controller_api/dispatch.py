@@ -32,7 +32,7 @@ from ottla.protocol.codec import (
     scatter_encoder,
 )
 from ottla.protocol.errors import ErrorCode, KafkaError, MalformedMessage, UnknownServerError
-from ottla.protocol.framing import RequestHeader, parse_request_header, response_header
+from ottla.protocol.framing import RequestHeader, decode_request_header, encode_response_header
 from ottla.protocol.messages import response_class
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.refusals import refuse
@@ -70,7 +70,7 @@ class ControllerDispatcher:
 
     def __call__(self, frame: memoryview, connection: Connection) -> Reply:
         """Respond to one frame. Raises MalformedMessage, also for an API or version that is not served."""
-        header, body_at = parse_request_header(frame)
+        header, body_at = decode_request_header(frame)
         key, version = header.api_key, header.api_version
         counter = self._counters.get((key, version))
         if counter is None:
@@ -128,7 +128,7 @@ class ControllerDispatcher:
         message = await self._decide(request, context)
         if header.api_key in _WITH_RECORDS:
             return _encoded(header, message)
-        head = response_header(header.api_key, header.api_version, header.correlation_id)
+        head = encode_response_header(header.api_key, header.api_version, header.correlation_id)
         return [head, await self._encode(header, message)]
 
     async def _encode(self, header: RequestHeader, message: Any) -> bytes:  # noqa: ANN401
@@ -202,7 +202,7 @@ class ControllerDispatcher:
 def _encoded(header: RequestHeader, message: Any, *, version: int | None = None) -> Buffers:  # noqa: ANN401
     key = header.api_key
     version = header.api_version if version is None else version
-    head = response_header(key, version, header.correlation_id)
+    head = encode_response_header(key, version, header.correlation_id)
     if key in _SCATTERED:
         return scatter_encoder(response_class(key), version)(message, head)
     return [head, encode_response(key, version, message)]

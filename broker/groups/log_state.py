@@ -16,7 +16,7 @@ from ottla.protocol.coordinator.record_codec import UnknownRecordKind, decode_ke
 from ottla.protocol.errors import KafkaError, MalformedMessage
 from ottla.protocol.records.batch import BatchHeader
 from ottla.protocol.records.control import ControlRecordType, control_type
-from ottla.protocol.records.record import Record, parse_payload
+from ottla.protocol.records.record import Record, decode_records
 from ottla.protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class LogState:
         self._begun_end = header.next_offset
         producer_id = header.producer_id if header.is_transactional else None
         try:
-            for number, record in enumerate(parse_payload(payload, header), start=1):
+            for number, record in enumerate(decode_records(payload, header), start=1):
                 if header.is_control:
                     self._end_transaction(header.producer_id, record)
                 else:

@@ -31,10 +31,10 @@ from ottla.protocol.errors import (
 )
 from ottla.protocol.framing import (
     RequestHeader,
-    parse_request_header,
-    parse_response_header,
-    request_header,
-    response_header,
+    decode_request_header,
+    decode_response_header,
+    encode_request_header,
+    encode_response_header,
 )
 from ottla.protocol.messages.default_principal_data import DefaultPrincipalData
 from ottla.protocol.messages.envelope import EnvelopeRequest
@@ -90,7 +90,7 @@ def wrap_request(
 
     The parts of the message are appended to `parts`, so that they can be freed in steps, too.
     """
-    head = request_header(context.api_key, context.version, context.correlation_id, context.client_id)
+    head = encode_request_header(context.api_key, context.version, context.correlation_id, context.client_id)
     body = yield from encode_request_in_steps(context.api_key, context.version, message, parts)
     return EnvelopeRequest(
         request_data=head + body,
@@ -115,7 +115,7 @@ def unwrap_request(
     client_host = str(ip_address(bytes(envelope.client_host_address)))
     frame = memoryview(envelope.request_data)
     try:
-        header, body_at = parse_request_header(frame)
+        header, body_at = decode_request_header(frame)
         key, version = header.api_key, header.api_version
         if key not in FORWARDABLE:
             raise InvalidRequest(f"API {key} is not enabled or is not eligible for forwarding")
@@ -132,7 +132,7 @@ def unwrap_request(
 
 def wrap_response(header: RequestHeader, encoded: bytes) -> bytes:
     """The data of an EnvelopeResponse: header and body as the client would receive them."""
-    return response_header(header.api_key, header.api_version, header.correlation_id) + encoded
+    return encode_response_header(header.api_key, header.api_version, header.correlation_id) + encoded
 
 
 def unwrap_response(
@@ -140,7 +140,7 @@ def unwrap_response(
 ) -> Generator[None, None, Response]:
     """Return the response to a client's request out of its envelope, decoded in steps. Raises MalformedMessage."""
     frame = memoryview(data or b"")
-    correlation_id, body_at = parse_response_header(context.api_key, context.version, frame)
+    correlation_id, body_at = decode_response_header(context.api_key, context.version, frame)
     if correlation_id != context.correlation_id:
         raise MalformedMessage(f"an envelope with response {correlation_id} to {context.correlation_id}")
     return (yield from decode_response_in_steps(context.api_key, context.version, frame[body_at:], parts))

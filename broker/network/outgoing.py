@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, cast
 from ottla.broker.network.response_buffer import ResponseBuffer
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import MalformedMessage
-from ottla.protocol.framing import parse_response_header, request_header
+from ottla.protocol.framing import decode_response_header, encode_request_header
 
 #: The size of the buffer that the connections of one client share; a response within one read is copied out of it.
 SHARED_BYTES: Final = 64 * 1024
@@ -135,7 +135,7 @@ class OutgoingConnection(asyncio.BufferedProtocol):
             raise Disconnected(self._close_reason)
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
-        head = request_header(api_key, version, correlation_id, self._client_id)
+        head = encode_request_header(api_key, version, correlation_id, self._client_id)
         response: asyncio.Future[memoryview] = self._loop.create_future()
         self._in_flight.append(_InFlight(api_key, version, correlation_id, deadline, response, buffer))
         if len(self._in_flight) == MAX_IN_FLIGHT:
@@ -287,7 +287,7 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         if not self._in_flight:
             raise MalformedMessage("a response without a request")
         waiting = self._in_flight[0]
-        correlation_id, body_at = parse_response_header(waiting.api_key, waiting.version, frame)
+        correlation_id, body_at = decode_response_header(waiting.api_key, waiting.version, frame)
         if correlation_id != waiting.correlation_id:
             raise MalformedMessage(f"response {correlation_id}, where {waiting.correlation_id} is due")
         self._in_flight.popleft()

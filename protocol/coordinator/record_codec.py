@@ -19,7 +19,7 @@ from ottla.protocol.coordinator.group_records import (
     OffsetCommitValue,
 )
 from ottla.protocol.errors import MalformedMessage
-from ottla.protocol.source import once
+from ottla.protocol.function_source import once
 
 _PREFIX = Struct(">h")
 #: The end of an offset's key.

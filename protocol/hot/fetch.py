@@ -9,7 +9,7 @@ others, by the general codec:
     `FullRequests`           `decode`                   the same; followers
     `encode_fast_request`    `encode_request`           the same
     `encode_fast_response`   `encode_response`          errors, divergences, leaders' addresses, topics by name
-    `read_fast_response`     `decode_response`          the same
+    `decode_fast_response`   `decode_response`          the same
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -21,7 +21,7 @@ from uuid import UUID
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decoder, scatter_encoder, stepwise_decoder
 from ottla.protocol.errors import MalformedMessage
-from ottla.protocol.framing import response_header
+from ottla.protocol.framing import encode_response_header
 from ottla.protocol.local_log import LocalLogState
 from ottla.protocol.messages.fetch import (
     AbortedTransaction,
@@ -33,7 +33,7 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
     SnapshotId,
 )
-from ottla.protocol.reading import longer, uuid_of
+from ottla.protocol.reader_helpers import rest_of_uvarint, uuid_of
 from ottla.protocol.varint import encode_uvarint, write_uvarint
 
 #: A partition as a follower names it: (the 16 bytes of its topic id, partition index). Not a UUID, which
@@ -134,7 +134,7 @@ class FullRequest(NamedTuple):
 
     #: Everything but the rows. Shared by all requests that begin and end alike: it must not be changed.
     request: FetchRequest
-    #: The topics in the order of the request, each with its rows as `read_row` reads them. Either may occur twice.
+    #: The topics in the order of the request, each with its rows as `decode_row` reads them. Either may occur twice.
     topics: list[tuple[UUID, list[bytes]]]
 
 
@@ -229,7 +229,7 @@ class IncrementalRequests(_Requests):
     #: The size of the body's beginning, to the session id: the same bytes in all requests. The caller compares them.
     size_bytes: Final = _HEAD.size
 
-    def read(self, body: memoryview) -> IncrementalRequest | None:
+    def decode(self, body: memoryview) -> IncrementalRequest | None:
         """Decode the request as `decode` does, in half of its time for one row: 2 us, 0.4 for each additional one.
 
         None for a body that is malformed or has unusual fields: `decode` decides.
@@ -259,7 +259,7 @@ class FullRequests(_Requests):
     #: The size of the body's beginning, to the session epoch: the same bytes in all requests. The caller compares them.
     size_bytes: Final = _HEAD_AND_EPOCH.size
 
-    def read(self, body: memoryview) -> FullRequest | None:
+    def decode(self, body: memoryview) -> FullRequest | None:
         """Split the request into its rows, which stay bytes: 1 us, 0.1 for each row.
 
         None for a body that is malformed or has unusual fields, or that is a follower's: `decode` decides.
@@ -297,7 +297,7 @@ def is_full(version: int, body: memoryview) -> bool:
     )
 
 
-def read_row(data: bytes) -> FetchRow:
+def decode_row(data: bytes) -> FetchRow:
     """Decode the bytes of one row of a `FullRequest`."""
     return _new_tuple(FetchRow, (*_ROW_WITHOUT_TAGS.unpack(data), NOT_REPORTED, None))
 
@@ -308,14 +308,14 @@ def _split_rows(body: memoryview, position: int, topics: list[tuple[UUID, list[b
     topics_count = body[position]
     position += 1
     if topics_count > _MOST_ELEMENTS:
-        topics_count, position = longer(body, position, topics_count)
+        topics_count, position = rest_of_uvarint(body, position, topics_count)
     if not topics_count:
         return None
     for _ in range(topics_count - 1):
         topic_bytes, rows_count = _TOPIC.unpack_from(body, position)
         position += _TOPIC.size
         if rows_count > _MOST_ELEMENTS:
-            rows_count, position = longer(body, position, rows_count)
+            rows_count, position = rest_of_uvarint(body, position, rows_count)
         end = position + size * (rows_count - 1)
         # Without tagged fields all rows have one size, and end with 0, as the topic does.
         if not rows_count or data[end] or data[position + _TAGS_AT : end : size].strip(b"\0"):
@@ -333,14 +333,14 @@ def _read_rows(
     topics_count = body[position]
     position += 1
     if topics_count > _MOST_ELEMENTS:
-        topics_count, position = longer(body, position, topics_count)
+        topics_count, position = rest_of_uvarint(body, position, topics_count)
     if not topics_count:
         return None
     for _ in range(topics_count - 1):
         topic_bytes, rows_count = _TOPIC.unpack_from(body, position)
         position += _TOPIC.size
         if rows_count > _MOST_ELEMENTS:
-            rows_count, position = longer(body, position, rows_count)
+            rows_count, position = rest_of_uvarint(body, position, rows_count)
         if not rows_count:
             return None
         topic_id = uuid_of(topic_bytes)
@@ -419,7 +419,7 @@ def encode_response(version: int, correlation_id: int, response: FetchResponse) 
     Records are in the list as they are in `response`, not copied: a caller that reuses their memory must
     wait until they are sent. Cost: 2 microseconds for one partition, 0.6 for each additional one.
     """
-    head = response_header(ApiKey.FETCH, version, correlation_id)
+    head = encode_response_header(ApiKey.FETCH, version, correlation_id)
     return scatter_encoder(FetchResponse, version)(response, head)
 
 
@@ -433,7 +433,7 @@ def encode_response_in_steps(
     at = 4 if version < 7 else 10
     topics_at = at + (1 if is_flexible else 4)
     whole = b"".join(encode(response, b""))
-    out = bytearray(response_header(ApiKey.FETCH, version, correlation_id) + whole[:at])
+    out = bytearray(encode_response_header(ApiKey.FETCH, version, correlation_id) + whole[:at])
     if is_flexible:
         write_uvarint(out, len(topics) + 1)
     else:
@@ -501,7 +501,7 @@ def decode_response(version: int, body: memoryview) -> FetchResponse:
     return decoder(FetchResponse, version)(body)
 
 
-def read_fast_response(version: int, body: memoryview) -> tuple[int, list[tuple[Key, Records]]] | None:
+def decode_fast_response(version: int, body: memoryview) -> tuple[int, list[tuple[Key, Records]]] | None:
     """The session id and the rows of a leader's response; `records` are slices of `body`.
 
     None for a body that is malformed or has an error, an unusual field, or an unusual number of anything:
@@ -530,7 +530,7 @@ def _read_answers(
         topic_id, rows_count = _TOPIC.unpack_from(body, position)
         position += _TOPIC.size
         if rows_count > _MOST_ELEMENTS:
-            rows_count, position = longer(body, position, rows_count)
+            rows_count, position = rest_of_uvarint(body, position, rows_count)
         if not rows_count:
             return None
         for _ in range(rows_count - 1):
@@ -539,7 +539,7 @@ def _read_answers(
             )
             position += _SHORT_ANSWER.size
             if size > _MOST_ELEMENTS:
-                size, position = longer(body, position, size)
+                size, position = rest_of_uvarint(body, position, size)
             end = position + size - 1
             if error_code or aborted > 1 or not size or body[end]:
                 return None

@@ -10,7 +10,7 @@ from uuid import UUID
 from ottla.protocol.codec import decoder, encoder, stepwise_decoder, stepwise_encoder
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
-from ottla.protocol.reading import longer, uuid_of
+from ottla.protocol.reader_helpers import rest_of_uvarint, uuid_of
 from ottla.protocol.varint import encode_uvarint
 
 #: The records to be appended to one partition, with its index: (index, records).
@@ -136,7 +136,7 @@ def _row_head(version: int, topic: str | UUID) -> _RowHead:
     return _RowHead(topic, before, layout.unpack_from, layout.size)
 
 
-class TopicsReader:
+class TopicsDecoder:
     """`read_topics` for the requests of a connection, whose topics begin at the same position.
 
     If the previous request had one row, and this one has one for the same topic, nothing but its index and length is
@@ -152,7 +152,7 @@ class TopicsReader:
         #: The bytes before the records in the last request that had one row.
         self._row_head: _RowHead | None = None
 
-    def read(self, body: memoryview) -> list[ProducedTopic] | None:
+    def decode(self, body: memoryview) -> list[ProducedTopic] | None:
         """Return the topics of a request's body, as `decode` would; None: the body is unusual, `decode` decides."""
         head = self._row_head
         if head is not None and len(body) > (records_at := self._position + head.size_bytes):
@@ -164,7 +164,7 @@ class TopicsReader:
                 else:
                     if length >= 0x80:
                         try:
-                            length, records_at = longer(body, records_at, length)
+                            length, records_at = rest_of_uvarint(body, records_at, length)
                         except (IndexError, MalformedMessage):
                             return None
                     end = records_at + length - 1
@@ -257,7 +257,7 @@ def _compact_topics(body: memoryview, position: int, *, by_id: bool) -> list[Pro
             index, length = _COMPACT_ROW_HEAD.unpack_from(body, position)
             position += 5
             if length >= 0x80:
-                length, position = longer(body, position, length)
+                length, position = rest_of_uvarint(body, position, length)
             end = position + length - 1
             if not length or end >= size or body[end]:
                 return None
@@ -273,7 +273,7 @@ def _compact_topics(body: memoryview, position: int, *, by_id: bool) -> list[Pro
 def _compact_count(body: memoryview, position: int) -> tuple[int, int]:
     """A number of elements as it is written, 0 for null, and the position behind it."""
     count = body[position]
-    return longer(body, position + 1, count) if count >= 0x80 else (count, position + 1)
+    return rest_of_uvarint(body, position + 1, count) if count >= 0x80 else (count, position + 1)
 
 
 def encode_appended(version: int, correlation_id: int, topics: Sequence[AppendedTopic]) -> bytes:

@@ -27,12 +27,12 @@ from ottla.protocol.records.batch import (
 )
 from ottla.protocol.records.compression import Compression, compress
 from ottla.protocol.records.record import Header, Record
-from ottla.protocol.records.varint import varint
+from ottla.protocol.records.varint import encode_varint
 
 _BEFORE_CRC = Struct(">qiib")
 _CRC = Struct(">I")
 _AFTER_CRC = Struct(">hiqqqhii")
-_NULL: Final = varint(-1)
+_NULL: Final = encode_varint(-1)
 _INT32_MAX: Final = 2**31 - 1
 
 
@@ -82,14 +82,14 @@ def build_batch(
         body = b"".join(
             (
                 b"\x00",
-                varint(timestamp - base_timestamp),
-                varint(offset - base_offset),
-                _NULL if key is None else varint(len(key)) + key,
-                _NULL if value is None else varint(len(value)) + value,
+                encode_varint(timestamp - base_timestamp),
+                encode_varint(offset - base_offset),
+                _NULL if key is None else encode_varint(len(key)) + key,
+                _NULL if value is None else encode_varint(len(value)) + value,
                 _headers(headers) if headers else b"\x00",
             )
         )
-        payload += varint(len(body))
+        payload += encode_varint(len(body))
         payload += body
     assert count, "a batch of no records is made by build_empty_batch"
     return assemble(
@@ -122,12 +122,12 @@ def build_batch_of_pairs(
     pieces: list[bytes] = []
     for delta, (key, value) in enumerate(pairs):
         # Attributes and timestamp delta; at the end, no headers.
-        head = b"\x00\x00" + varint(delta) + varint(len(key)) + key
+        head = b"\x00\x00" + encode_varint(delta) + encode_varint(len(key)) + key
         if value is None:
-            pieces += (varint(len(head) + 2), head, _NULL, b"\x00")
+            pieces += (encode_varint(len(head) + 2), head, _NULL, b"\x00")
         else:
-            head += varint(len(value))
-            pieces += (varint(len(head) + len(value) + 1), head, value, b"\x00")
+            head += encode_varint(len(value))
+            pieces += (encode_varint(len(head) + len(value) + 1), head, value, b"\x00")
     return assemble(
         compress(compression, b"".join(pieces)),
         base_offset=0,
@@ -165,8 +165,8 @@ def payload_of_values(values: Iterable[bytes], *, first_delta: int = 0) -> bytes
     pieces: list[bytes] = []
     for delta, value in enumerate(values, start=first_delta):
         # Attributes, timestamp delta, offset delta, no key, the value; at the end, no headers.
-        head = b"\x00\x00" + varint(delta) + _NULL + varint(len(value))
-        pieces += (varint(len(head) + len(value) + 1), head, value, b"\x00")
+        head = b"\x00\x00" + encode_varint(delta) + _NULL + encode_varint(len(value))
+        pieces += (encode_varint(len(head) + len(value) + 1), head, value, b"\x00")
     return b"".join(pieces)
 
 
@@ -246,9 +246,9 @@ assert _BEFORE_CRC.size + _CRC.size == ATTRIBUTES_OFFSET
 
 
 def _headers(headers: Sequence[Header]) -> bytes:
-    pieces = [varint(len(headers))]
+    pieces = [encode_varint(len(headers))]
     for name, value in headers:
         encoded = name.encode("utf-8", "replace")
-        pieces += (varint(len(encoded)), encoded)
-        pieces += (_NULL,) if value is None else (varint(len(value)), value)
+        pieces += (encode_varint(len(encoded)), encoded)
+        pieces += (_NULL,) if value is None else (encode_varint(len(value)), value)
     return b"".join(pieces)

@@ -68,7 +68,7 @@ def records(batch: memoryview | bytes, bounds: Bounds = ANY_BATCH) -> Iterator[R
     header = read_header(batch)
     if header.records_count == 0:
         return iter(())
-    return parse_payload(payload_of(header, batch, bounds), header)
+    return decode_records(payload_of(header, batch, bounds), header)
 
 
 def payload_of(header: BatchHeader, batch: memoryview | bytes, bounds: Bounds = ANY_BATCH) -> bytes:
@@ -101,7 +101,7 @@ def _check_sizes(payload: bytes, max_record_bytes: int) -> None:
         pass
 
 
-def parse_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:  # noqa: C901
+def decode_records(data: bytes, header: BatchHeader) -> Iterator[Record]:  # noqa: C901
     """The records in the decompressed bytes of `header`'s batch.
 
     Raises InvalidRecord unless the bytes are exactly as many records as the header says.
@@ -167,7 +167,7 @@ def parse_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:  # noqa
                 position += 1
                 headers: tuple[Header, ...] = ()
             else:
-                headers, position = parse_headers(data, position, record_end)
+                headers, position = read_headers(data, position, record_end)
             # A slice past the end is shorter, without an error; the position is past the end then, too.
             if position != record_end:
                 raise InvalidRecord("A record is longer or shorter than it says")
@@ -188,10 +188,10 @@ def keys_of(batch: memoryview | bytes, bounds: Bounds = ANY_BATCH) -> Iterator[R
     header = read_header(batch)
     if header.records_count == 0:
         return iter(())
-    return _parse_keys(payload_of(header, batch, bounds), header)
+    return _decode_keys(payload_of(header, batch, bounds), header)
 
 
-def _parse_keys(data: bytes, header: BatchHeader) -> Iterator[RecordKey]:
+def _decode_keys(data: bytes, header: BatchHeader) -> Iterator[RecordKey]:
     base_offset = header.base_offset
     position = 0
     end = len(data)
@@ -243,10 +243,10 @@ def times_of(batch: memoryview | bytes, bounds: Bounds = ANY_BATCH) -> Iterator[
     header = read_header(batch)
     if header.records_count == 0:
         return iter(())
-    return parse_times(payload_of(header, batch, bounds), header)
+    return decode_times(payload_of(header, batch, bounds), header)
 
 
-def parse_times(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
+def decode_times(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
     """Iterate over (offset, timestamp) of the records in the decompressed bytes of `header`'s batch."""
     if header.records_count < 0:
         raise InvalidRecord(f"A batch cannot have {header.records_count} records")
@@ -330,7 +330,7 @@ def latest_time(data: bytes, header: BatchHeader) -> int:
 def largest_timestamp(  # noqa: C901 (a hot loop)
     data: bytes | memoryview, *, count: int, base_timestamp: int
 ) -> int | None:
-    """The largest timestamp of at most 64 records, if they are sound; None: `parse_payload` decides what is wrong.
+    """The largest timestamp of at most 64 records, if they are sound; None: `decode_records` decides what is wrong.
 
     Sound are exactly `count` records, whose offsets follow each other from the base offset on. 0.3 us a record.
     """
@@ -377,7 +377,7 @@ def largest_timestamp(  # noqa: C901 (a hot loop)
                 size, position = read_varint(data, position)
                 position += max(0, size)
             if data[position]:
-                _, position = parse_headers(data, position, record_end)
+                _, position = read_headers(data, position, record_end)
             else:
                 position += 1
             if position != record_end:
@@ -395,10 +395,10 @@ def values_of(batch: memoryview | bytes, bounds: Bounds = ANY_BATCH) -> list[byt
     header = read_header(batch)
     if header.records_count == 0:
         return []
-    return _parse_values(payload_of(header, batch, bounds), header.records_count)
+    return _decode_values(payload_of(header, batch, bounds), header.records_count)
 
 
-def _parse_values(data: bytes, count: int) -> list[bytes | None]:  # noqa: C901
+def _decode_values(data: bytes, count: int) -> list[bytes | None]:  # noqa: C901
     if count < 0:
         raise InvalidRecord(f"A batch cannot have {count} records")
     values: list[bytes | None] = []
@@ -441,7 +441,7 @@ def _parse_values(data: bytes, count: int) -> list[bytes | None]:  # noqa: C901
             if data[position] == 0:
                 position += 1
             else:
-                _, position = parse_headers(data, position, record_end)
+                _, position = read_headers(data, position, record_end)
             if position != record_end:
                 raise InvalidRecord("A record is longer or shorter than it says")
     except IndexError:
@@ -451,7 +451,7 @@ def _parse_values(data: bytes, count: int) -> list[bytes | None]:  # noqa: C901
     return values
 
 
-def parse_headers(data: bytes | memoryview, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+def read_headers(data: bytes | memoryview, position: int, end: int) -> tuple[tuple[Header, ...], int]:
     """The headers of the record that ends at `end`, whose count is at `position`; and where they end.
 
     Raises InvalidRecord, IndexError.

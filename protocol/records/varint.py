@@ -1,7 +1,8 @@
 """Variable-length integers inside records: little-endian groups of seven bits, zigzag for signed ones.
 
-The loops in `record` decode varints of one byte inline; longer ones are decoded here.
-Source: Kafka's ByteUtils, with its bounds: five bytes for 32 bits, ten for 64; higher bits are dropped.
+The loops in `record` decode varints of one byte inline; longer ones are decoded here. `ottla.protocol.varint` has
+those of messages: it refuses a number of more than 32 or 64 bits, whose higher bits are dropped here.
+Source: Kafka's ByteUtils, with its bounds: five bytes for 32 bits, ten for 64.
 """
 
 from typing import Final
@@ -59,7 +60,7 @@ def _encoded(raw: int) -> bytes:
 _SMALL: Final = tuple(_encoded(raw) for raw in range(4096))
 
 
-def varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
     """The shortest zigzag encoding of an int32 or int64."""
     raw = value << 1 if value >= 0 else ~(value << 1)
     return _SMALL[raw] if raw < 4096 else _encoded(raw)

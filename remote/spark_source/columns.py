@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ottla.protocol.errors import InvalidRecord
 from ottla.protocol.records.batch import BatchHeader
-from ottla.protocol.records.record import parse_headers, payload_of
+from ottla.protocol.records.record import payload_of, read_headers
 from ottla.protocol.records.varint import read_varint
 
 Integers = NDArray[np.int64]
@@ -211,7 +211,7 @@ def _headers(rows: _Parsed, _: Place) -> pa.Array:
     for at, end in zip(rows.headers.tolist(), rows.end.tolist(), strict=True):
         if end > at + 1:
             try:
-                found, behind = parse_headers(rows.data, at, end)
+                found, behind = read_headers(rows.data, at, end)
             except IndexError:
                 behind = -1
             if behind != end:

@@ -19,7 +19,7 @@ from typing import Any
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from ottla.protocol.codec import decode_response, encode_request
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.framing import request_header, response_header
+from ottla.protocol.framing import encode_request_header, encode_response_header
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -64,12 +64,12 @@ class Wire:
 
     def send(self, version: int, request: Any) -> None:
         key = request.__api_key__
-        frame = request_header(key, version, 1, "wire") + encode_request(key, version, request)
+        frame = encode_request_header(key, version, 1, "wire") + encode_request(key, version, request)
         self._socket.sendall(struct.pack(">i", len(frame)) + frame)
 
     def receive(self, key: int, version: int) -> Any:
         frame = self._read(*struct.unpack(">i", self._read(4)))
-        return decode_response(key, version, frame[len(response_header(key, version, 1)) :])
+        return decode_response(key, version, frame[len(encode_response_header(key, version, 1)) :])
 
     def ask(self, version: int, request: Any, *, note: str = "") -> Any:
         """Send, receive, and write down."""

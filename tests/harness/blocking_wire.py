@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from ottla.bench.components.processes import PATIENCE_S
 from ottla.protocol.codec import decode_response, encode_request
-from ottla.protocol.framing import framed, parse_response_header, request_header
+from ottla.protocol.framing import decode_response_header, encode_request_header, framed
 
 
 class BlockingWire:
@@ -27,14 +27,14 @@ class BlockingWire:
         self.send(api_key, version, message)
         (size,) = struct.unpack(">i", self._read(4))
         frame = self._read(size)
-        answered, body_at = parse_response_header(api_key, version, memoryview(frame))
+        answered, body_at = decode_response_header(api_key, version, memoryview(frame))
         assert answered == self._correlation_id
         return decode_response(api_key, version, frame[body_at:])
 
     def send(self, api_key: int, version: int, message: Any) -> None:
         """Send a message, and do not read the response."""
         self._correlation_id += 1
-        header = request_header(api_key, version, self._correlation_id, "blocking-wire")
+        header = encode_request_header(api_key, version, self._correlation_id, "blocking-wire")
         self._socket.sendall(framed(header, encode_request(api_key, version, message)))
 
     def _read(self, size: int) -> bytes:

@@ -6,7 +6,7 @@ from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.builder import assemble, build_batch
 from ottla.protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression, compress
 from ottla.protocol.records.record import MAX_RECORDS, Record, payload_of
-from ottla.protocol.records.varint import varint
+from ottla.protocol.records.varint import encode_varint
 from ottla.storage.validation import FULLY_CHECKED
 
 NOW_MS = 1_700_000_000_000
@@ -48,8 +48,8 @@ def bombs(codec: Compression) -> Iterator[tuple[bytes, int, bool]]:
     yield SMALLEST_RECORD * (MAX_RECORDS + 1), MAX_RECORDS + 1, False
     yield SMALLEST_RECORD, 2**31 - 1, False
     value = bytes(MAX_DECOMPRESSED_BYTES)
-    body = b"\0\0\0\1" + varint(len(value)) + value + b"\0"
-    record = varint(len(body)) + body
+    body = b"\0\0\0\1" + encode_varint(len(value)) + value + b"\0"
+    record = encode_varint(len(body)) + body
     yield record, 1, False
     # Frames, members or streams behind each other, each of which is within the bounds.
     half = len(record) // 2

@@ -44,7 +44,7 @@ from ottla.metadata.records import (
 )
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode_response, encode_request
-from ottla.protocol.framing import response_header
+from ottla.protocol.framing import encode_response_header
 from ottla.protocol.types import TopicPartition
 from ottla.remote.auxiliary_state import AuxiliaryStates
 from ottla.replication.replica_selector import ReplicaSelector
@@ -264,7 +264,7 @@ async def _decode_later(reply: Any, key: int, version: int, correlation_id: int)
 
 def _decoded(reply: Iterable[bytes | memoryview], key: int, version: int, correlation_id: int) -> Any:
     whole = b"".join(reply)
-    header = response_header(ApiKey(key), version, correlation_id)
+    header = encode_response_header(ApiKey(key), version, correlation_id)
     assert whole.startswith(header)
     return decode_response(key, version, whole[len(header) :])
 

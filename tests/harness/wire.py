@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, Self
 
 from ottla.protocol.codec import decode_response, encode_request
-from ottla.protocol.framing import framed, parse_response_header, request_header
+from ottla.protocol.framing import decode_response_header, encode_request_header, framed
 
 
 class WireClient:
@@ -22,14 +22,14 @@ class WireClient:
         """Send a message and decode the answer."""
         correlation_id = await self.send(api_key, version, message)
         frame = await self.receive()
-        answered, body_at = parse_response_header(api_key, version, memoryview(frame))
+        answered, body_at = decode_response_header(api_key, version, memoryview(frame))
         assert answered == correlation_id
         return decode_response(api_key, version, frame[body_at:])
 
     async def send(self, api_key: int, version: int, message: Any) -> int:
         """Send a message without waiting for the answer; its correlation id."""
         self._correlation_id += 1
-        header = request_header(api_key, version, self._correlation_id, "wire-client")
+        header = encode_request_header(api_key, version, self._correlation_id, "wire-client")
         self._writer.write(framed(header, encode_request(api_key, version, message)))
         await self._writer.drain()
         return self._correlation_id

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from ottla.protocol.codec import encode_struct
-from ottla.protocol.framing import request_header
+from ottla.protocol.framing import encode_request_header
 from ottla.protocol.messages import request_class
 from ottla.protocol.plan import FieldPlan, StructPlan, plan_of
 
@@ -46,7 +46,7 @@ def huge(key: int, version: int, path: Path, count: int, *, outer: int = 1, **fi
     message = _struct(plan_of(cls, version), path, counts)
     for name, value in fields.items():
         setattr(message, name, value)
-    return request_header(key, version, 1, "huge") + encode_struct(cls, version, message)
+    return encode_request_header(key, version, 1, "huge") + encode_struct(cls, version, message)
 
 
 def _struct(plan: StructPlan, path: Path, counts: list[int], number: int = 0) -> Any:

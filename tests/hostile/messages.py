@@ -7,7 +7,7 @@ from uuid import UUID
 from ottla.broker.api import modules
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from ottla.protocol.codec import encode_struct
-from ottla.protocol.framing import request_header
+from ottla.protocol.framing import encode_request_header
 from ottla.protocol.messages import request_class
 from ottla.protocol.plan import FieldPlan, StructPlan, plan_of
 from ottla.protocol.records.builder import build_batch, simple_records
@@ -40,7 +40,7 @@ class Attacker:
         message = self._struct(plan, depth=0)
         if key == ApiKey.UNREGISTER_BROKER:
             message.broker_id = -99  # this broker would shut down as asked
-        header = request_header(key, version, self.random.getrandbits(31), self._string())
+        header = encode_request_header(key, version, self.random.getrandbits(31), self._string())
         return header + encode_struct(request_class(key), version, message)
 
     def mutated(self, request: bytes) -> bytes:

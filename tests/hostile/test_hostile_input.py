@@ -19,7 +19,7 @@ from ottla.bench.components.processes import PATIENCE_S
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode_response
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.framing import request_header
+from ottla.protocol.framing import encode_request_header
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -40,7 +40,7 @@ GROWTH_BYTES = 150 * 1024 * 1024
 #: A topic that has just been created is known a moment later, and led another one later.
 _NOT_YET = (ErrorCode.unknown_topic_or_partition, ErrorCode.not_leader_or_follower)
 _PROBE_ID = 0x7A7A7A7A
-_PROBE = request_header(ApiKey.API_VERSIONS, 0, _PROBE_ID, "probe")
+_PROBE = encode_request_header(ApiKey.API_VERSIONS, 0, _PROBE_ID, "probe")
 
 
 def framed(data, length=None):
@@ -261,7 +261,7 @@ def test_any_header_before_any_body(broker):
 
     def examples(_, random):
         key = random.choice((random.randrange(100), random.getrandbits(16) - 2**15))
-        header = request_header(random.choice(SERVED)[0], random.randrange(20), 1, "client")
+        header = encode_request_header(random.choice(SERVED)[0], random.randrange(20), 1, "client")
         header = key.to_bytes(2, "big", signed=True) + header[2:]
         return framed(header + random.randbytes(random.randrange(60)))
 
@@ -305,10 +305,10 @@ def test_claims_of_a_hundred_megabytes(broker):
             writer.write(struct.pack(">i", 100 * 1024 * 1024) + bytes(number))
         for _ in range(100):
             # Metadata v12, a compact array of 2**28 topics in a body of a few bytes.
-            body = request_header(ApiKey.METADATA, 12, 1, "x") + b"\xff\xff\xff\xff\x07" + bytes(20)
+            body = encode_request_header(ApiKey.METADATA, 12, 1, "x") + b"\xff\xff\xff\xff\x07" + bytes(20)
             assert await Peer(broker.port).attack(framed(body)) == "closed"
             # Header v2 with 20 million tagged fields (CVE-2026-111115).
-            body = request_header(ApiKey.METADATA, 12, 1, "x")[:-1] + b"\x80\xda\xc4\x09" + bytes(1000)
+            body = encode_request_header(ApiKey.METADATA, 12, 1, "x")[:-1] + b"\x80\xda\xc4\x09" + bytes(1000)
             assert await Peer(broker.port).attack(framed(body)) == "closed"
         assert broker.child.resident_bytes() - before < 20 * 1024 * 1024
 
@@ -320,7 +320,7 @@ def test_pipelined_requests_whose_responses_are_not_read(broker):
 
     async def main():
         before = broker.child.resident_bytes()
-        request = framed(request_header(ApiKey.API_VERSIONS, 3, 1, "x") + b"\x02x\x02y\x00")
+        request = framed(encode_request_header(ApiKey.API_VERSIONS, 3, 1, "x") + b"\x02x\x02y\x00")
         for _ in range(20):
             _, writer = await dial(broker.port)
             writer.transport.pause_reading()

@@ -24,7 +24,7 @@ from ottla.broker.request_context import RequestContext
 from ottla.config.load import load_config
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from ottla.protocol.codec import encode_request
-from ottla.protocol.framing import request_header
+from ottla.protocol.framing import encode_request_header
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -114,7 +114,7 @@ def in_envelope(frame):
     context = RequestContext(ApiKey.DELETE_TOPICS, 6, 1, "huge", "127.0.0.1", "PLAINTEXT")
     envelope = replace(at_once(wrap_request(DeleteTopicsRequest(), context, [])), request_data=frame)
     version = KAFKA_VERSIONS[ApiKey.ENVELOPE][-1]
-    return request_header(ApiKey.ENVELOPE, version, 1, "broker") + encode_request(
+    return encode_request_header(ApiKey.ENVELOPE, version, 1, "broker") + encode_request(
         ApiKey.ENVELOPE, version, envelope
     )
 

@@ -37,7 +37,7 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from ottla.protocol.reading import uuid_of
+from ottla.protocol.reader_helpers import uuid_of
 from ottla.protocol.special_timestamps import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -415,7 +415,7 @@ def _by_topic(rows: Mapping[Key, FetchRow]) -> list[FetchTopic]:
 
 def _decode_fetch(version: int, body: memoryview) -> FetchAnswer:
     """Decode a response without errors on the fast path, and others by the general codec. Raises MalformedMessage."""
-    decoded = codec.read_fast_response(version, body)
+    decoded = codec.decode_fast_response(version, body)
     if decoded is not None:
         session_id, rows = decoded
         return FetchAnswer(ErrorCode.none, session_id, rows)

@@ -174,7 +174,7 @@ class ImplicitFetchSession:
         self, session: FetchSession, topic_id: UUID, data: bytes, known: dict[bytes, ImplicitPartition]
     ) -> ImplicitPartition:
         """The row of these bytes, which is new or goes on at another offset."""
-        request = codec.read_row(data)
+        request = codec.decode_row(data)
         key = (topic_id, request.partition)
         row = cast("ImplicitPartition | None", session.partitions.get(key))
         if row is None:

@@ -30,7 +30,7 @@ def general_only() -> Iterator[None]:
         stack.enter_context(patch.object(LogReads, "_has_nothing_new", lambda *_: False))
         stack.enter_context(patch.object(LogReader, "read_newest", lambda *_, **__: None))
         stack.enter_context(patch.object(FastAppend, "append_as_follower", lambda self, records, **_: False))
-        for name in ("encode_fast_request", "encode_fast_response", "read_fast_response"):
+        for name in ("encode_fast_request", "encode_fast_response", "decode_fast_response"):
             stack.enter_context(patch.object(fetch, name, lambda *_, **__: None))
         yield
 
@@ -69,12 +69,12 @@ def counting_fast_copies() -> Iterator[list[bool]]:
 @contextmanager
 def counting_fast_fetches() -> Iterator[list[bool]]:
     """Whether each recognised request of a fetch session took the fast path."""
-    read, found = IncrementalRequests.read, list[bool]()
+    decode, found = IncrementalRequests.decode, list[bool]()
 
-    def read_and_count(self: IncrementalRequests, body: memoryview) -> IncrementalRequest | None:
-        fast = read(self, body)
+    def decode_and_count(self: IncrementalRequests, body: memoryview) -> IncrementalRequest | None:
+        fast = decode(self, body)
         found.append(fast is not None)
         return fast
 
-    with patch.object(IncrementalRequests, "read", read_and_count):
+    with patch.object(IncrementalRequests, "decode", decode_and_count):
         yield found

@@ -65,7 +65,7 @@ def response_bodies(data: bytes) -> None:
 
 def _frames() -> Sequence[bytes]:
     return [
-        framing.request_header(key, version, 7, "client")
+        framing.encode_request_header(key, version, 7, "client")
         + encode_request(key, version, filled(request_class(key), version))
         for key, version, _ in _each_api()
     ]
@@ -75,10 +75,10 @@ def _frames() -> Sequence[bytes]:
 def request_frames(data: bytes) -> None:
     """Header and body of a frame."""
     frame = memoryview(data)
-    header, at = framing.parse_request_header(frame)
+    header, at = framing.decode_request_header(frame)
     if header.api_key in KAFKA_VERSIONS and header.api_version in KAFKA_VERSIONS[ApiKey(header.api_key)]:
         decode_request(header.api_key, header.api_version, frame[at:])
-        framing.parse_response_header(header.api_key, header.api_version, frame)
+        framing.decode_response_header(header.api_key, header.api_version, frame)
 
 
 def _of(key: ApiKey) -> Callable[[], Sequence[bytes]]:
@@ -102,9 +102,9 @@ def hot_produce(data: bytes) -> None:
     empty = encode_request(ApiKey.PRODUCE, version, ProduceRequest())
     before = 7 if version >= 9 else 8
     body = memoryview(empty[:before] + bytes(body[before:]))
-    reader = produce.TopicsReader(version, before)
+    decoder = produce.TopicsDecoder(version, before)
     for _ in range(2):
-        found = reader.read(body)
+        found = decoder.decode(body)
         if found is not None:
             fast = [(key, [(index, bytes(rows)) for index, rows in topic]) for key, topic in found]
             assert fast == _topics_of(version, body)
@@ -131,13 +131,13 @@ def _topics_of(version: int, body: memoryview) -> object:
 def hot_fetch(data: bytes) -> None:
     """The codec of Fetch."""
     version, body = _hot(ApiKey.FETCH, data)
-    for is_of_kind, reads in (
+    for is_of_kind, requests in (
         (fetch.is_incremental, fetch.IncrementalRequests),
         (fetch.is_full, fetch.FullRequests),
     ):
         if is_of_kind(version, body):
-            reader = reads(version)
-            if any([reader.read(body), reader.read(body)]):
+            decoder = requests(version)
+            if any([decoder.decode(body), decoder.decode(body)]):
                 # What the fast path reads is no refusal of the general one.
                 assert _can_be_decoded(version, body)
     fetch.decode(version, body)
@@ -165,7 +165,7 @@ def _fetched() -> Sequence[bytes]:
 def hot_fetch_responses(data: bytes) -> None:
     """A follower's Fetch is answered."""
     version, body = _hot(ApiKey.FETCH, data)
-    fetch.read_fast_response(version, body)
+    fetch.decode_fast_response(version, body)
     fetch.decode_response(version, body)
 
 

@@ -33,7 +33,7 @@ from ottla.metadata.records import (
 )
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import encode_request
-from ottla.protocol.framing import request_header
+from ottla.protocol.framing import encode_request_header
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.harness.loop_turns import loop_turns
 
@@ -130,7 +130,7 @@ REQUESTS = {
 
 
 def frame_of(request, version, correlation_id=7):
-    header = request_header(ApiKey.METADATA, version, correlation_id, "client")
+    header = encode_request_header(ApiKey.METADATA, version, correlation_id, "client")
     return memoryview(bytearray(b"".join((header, encode_request(ApiKey.METADATA, version, request)))))
 
 

@@ -33,7 +33,7 @@ from ottla.protocol import steps as work_steps
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import encode_request, encode_response
 from ottla.protocol.errors import InvalidRequest
-from ottla.protocol.framing import request_header, response_header
+from ottla.protocol.framing import encode_request_header, encode_response_header
 from ottla.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -343,7 +343,7 @@ async def test_a_long_response_is_encoded_in_turns(is_long, monkeypatch):
     groups = [ListedGroup(group_id=str(number)) for number in range(1000 if is_long else 3)]
     broker = Broker()
     broker.groups = SimpleNamespace(list_groups=lambda states, types: ListGroupsResponse(groups=groups))
-    frame = request_header(ApiKey.LIST_GROUPS, 5, 7, "me") + encode_request(
+    frame = encode_request_header(ApiKey.LIST_GROUPS, 5, 7, "me") + encode_request(
         ApiKey.LIST_GROUPS, 5, ListGroupsRequest()
     )
     reply = Dispatcher(broker)(memoryview(frame), Connection())
@@ -351,7 +351,7 @@ async def test_a_long_response_is_encoded_in_turns(is_long, monkeypatch):
     monkeypatch.setattr(turns, "MAX_STEPS", 1)
     reply, taken = await in_counted_turns(reply)
     assert reply == [
-        response_header(ApiKey.LIST_GROUPS, 5, 7),
+        encode_response_header(ApiKey.LIST_GROUPS, 5, 7),
         encode_response(ApiKey.LIST_GROUPS, 5, ListGroupsResponse(groups=groups)),
     ]
     # The list, the first step of its encoding, one for each of the other nine.

@@ -23,7 +23,7 @@ from ottla.protocol.errors import (
     UnknownServerError,
     UnsupportedVersion,
 )
-from ottla.protocol.framing import parse_request_header, response_header
+from ottla.protocol.framing import decode_request_header, encode_response_header
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.messages.create_topics import (
@@ -55,7 +55,7 @@ class Controller:
         await self.server.listen("CONTROLLER", f"c{self.node_id}", 9093)
 
     def dispatch(self, frame, connection):
-        header, body_at = parse_request_header(frame)
+        header, body_at = decode_request_header(frame)
         key, version = header.api_key, header.api_version
         message = decode_request(key, version, bytes(frame[body_at:]))
         if key == ApiKey.API_VERSIONS:
@@ -70,7 +70,10 @@ class Controller:
             if answer is None:
                 return self.runtime.loop.create_future()  # never completed
             response = self.respond(key, message, answer)
-        return [response_header(key, version, header.correlation_id), encode_response(key, version, response)]
+        return [
+            encode_response_header(key, version, header.correlation_id),
+            encode_response(key, version, response),
+        ]
 
     def respond(self, key, message, error):
         if key == ApiKey.ENVELOPE:

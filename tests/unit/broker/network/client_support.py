@@ -4,7 +4,7 @@ from ottla.broker.network import NetworkServer
 from ottla.broker.network.client import ClientSettings, NodeClient
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode_request, encode_response
-from ottla.protocol.framing import parse_request_header, response_header
+from ottla.protocol.framing import decode_request_header, encode_response_header
 from ottla.protocol.messages import api_versions, fetch, heartbeat
 
 
@@ -23,7 +23,7 @@ class Node:
         self.garble = None
 
     def dispatch(self, frame, connection):
-        header, body_at = parse_request_header(frame)
+        header, body_at = decode_request_header(frame)
         key, version = header.api_key, header.api_version
         self.seen.append((key, version))
         if connection not in self.connections:
@@ -39,7 +39,7 @@ class Node:
         else:
             response = heartbeat.HeartbeatResponse(throttle_time_ms=request.generation_id)
         reply = [
-            response_header(key, version, header.correlation_id),
+            encode_response_header(key, version, header.correlation_id),
             encode_response(key, version, response),
         ]
         if self.garble:
@@ -64,7 +64,10 @@ class Node:
             ],
         )
         version = 0 if refused else header.api_version
-        return [response_header(18, version, header.correlation_id), encode_response(18, version, response)]
+        return [
+            encode_response_header(18, version, header.correlation_id),
+            encode_response(18, version, response),
+        ]
 
     def release(self):
         self.is_holding = False

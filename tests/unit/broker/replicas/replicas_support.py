@@ -21,7 +21,7 @@ from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import MetadataRecord, PartitionRecord, TopicRecord
 from ottla.protocol.codec import decode_response, encode_request
 from ottla.protocol.errors import KafkaError
-from ottla.protocol.framing import response_header
+from ottla.protocol.framing import encode_response_header
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.record import Record
 from ottla.protocol.types import TopicPartition
@@ -242,7 +242,7 @@ class BrokerInFolder:
         if reply is None:
             return None
         whole = b"".join(reply)
-        header = response_header(key, version, correlation_id)
+        header = encode_response_header(key, version, correlation_id)
         assert whole.startswith(header)
         return decode_response(key, version, whole[len(header) :])
 

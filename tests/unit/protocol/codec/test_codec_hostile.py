@@ -13,12 +13,12 @@ from wire_walk import walk
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from ottla.protocol.codec import decode_request, decode_response, encode_request
 from ottla.protocol.errors import MalformedMessage
-from ottla.protocol.framing import parse_request_header, parse_response_header
+from ottla.protocol.framing import decode_request_header, decode_response_header
 from ottla.protocol.messages import request_class, response_class
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.plan import plan_of
-from ottla.protocol.reading import LENIENT, MAX_ELEMENTS, replaced_as_by_java
+from ottla.protocol.reader_helpers import LENIENT, MAX_ELEMENTS, replaced_as_by_java
 from ottla.protocol.varint import encode_uvarint
 from tests.harness.not_utf8 import NOT_UTF8
 
@@ -231,6 +231,6 @@ def test_bytes_behind_the_message_are_ignored_as_in_kafka():
 @given(data=st.binary(max_size=60), frames=st.integers(0, 100))
 @settings(max_examples=100, deadline=None, database=None)
 def test_random_headers(data, frames):
-    for parse in (parse_request_header, lambda frame: parse_response_header(frames, 3, frame)):
+    for parse in (decode_request_header, lambda frame: decode_response_header(frames, 3, frame)):
         with contextlib.suppress(MalformedMessage):
             parse(memoryview(data))

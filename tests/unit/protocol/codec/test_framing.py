@@ -22,12 +22,12 @@ from ottla.protocol.api_keys import (
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.framing import (
     MAX_HEADER_TAGS,
+    decode_request_header,
+    decode_response_header,
+    encode_request_header,
+    encode_response_header,
     frame_head,
     framed,
-    parse_request_header,
-    parse_response_header,
-    request_header,
-    response_header,
 )
 from ottla.protocol.varint import encode_uvarint
 
@@ -43,8 +43,8 @@ def test_request_headers(client_id):
     fields = {"request_api_key": 3, "correlation_id": -7, "client_id": client_id}
     for version, header in ((8, RequestHeaderV1), (9, RequestHeaderV2)):
         theirs = by_kio(header(request_api_version=version, **fields))
-        assert request_header(3, version, -7, client_id) == theirs
-        assert parse_request_header(memoryview(theirs + b"body")) == (
+        assert encode_request_header(3, version, -7, client_id) == theirs
+        assert decode_request_header(memoryview(theirs + b"body")) == (
             (3, version, -7, client_id),
             len(theirs),
         )
@@ -53,8 +53,8 @@ def test_request_headers(client_id):
 @pytest.mark.parametrize(("version", "header"), [(8, ResponseHeaderV0), (9, ResponseHeaderV1)])
 def test_response_headers(version, header):
     theirs = by_kio(header(correlation_id=9))
-    assert response_header(3, version, 9) == theirs
-    assert parse_response_header(3, version, memoryview(theirs)) == (9, len(theirs))
+    assert encode_response_header(3, version, 9) == theirs
+    assert decode_response_header(3, version, memoryview(theirs)) == (9, len(theirs))
     assert frame_head(3, version, 9, 2) + b"ab" == framed(theirs, b"ab")
 
 
@@ -73,14 +73,14 @@ def test_header_versions_are_kios_in_every_api_and_version():
 
 # KIP-511
 def test_the_answer_to_api_versions_is_readable_by_all():
-    assert response_header(ApiKey.API_VERSIONS, 4, 1) == b"\0\0\0\x01"
+    assert encode_response_header(ApiKey.API_VERSIONS, 4, 1) == b"\0\0\0\x01"
 
 
 def test_unknown_apis_and_versions_have_a_header_all_the_same():
     head = struct.pack(">hhih", 999, 5, 11, -1)
-    assert parse_request_header(memoryview(head))[0] == (999, 5, 11, None)
+    assert decode_request_header(memoryview(head))[0] == (999, 5, 11, None)
     future = struct.pack(">hhih", 18, 99, 11, 1) + b"c\0rest"
-    assert parse_request_header(memoryview(future)) == ((18, 99, 11, "c"), 12)
+    assert decode_request_header(memoryview(future)) == ((18, 99, 11, "c"), 12)
 
 
 @pytest.mark.parametrize("text", [
@@ -92,16 +92,16 @@ def test_unknown_apis_and_versions_have_a_header_all_the_same():
 ])  # fmt: skip
 def test_malformed_headers(text):
     with pytest.raises(MalformedMessage):
-        parse_request_header(memoryview(bytes.fromhex(text)))
+        decode_request_header(memoryview(bytes.fromhex(text)))
 
 
 def test_tagged_fields_of_a_header_are_skipped_and_few():
     head = struct.pack(">hhih", 3, 9, 1, -1)
     tags = [encode_uvarint(tag) + b"\x01x" for tag in range(MAX_HEADER_TAGS + 1)]
     known = head + encode_uvarint(MAX_HEADER_TAGS) + b"".join(tags[:-1])
-    assert parse_request_header(memoryview(known))[1] == len(known)
+    assert decode_request_header(memoryview(known))[1] == len(known)
     with pytest.raises(MalformedMessage):
-        parse_request_header(memoryview(head + encode_uvarint(MAX_HEADER_TAGS + 1) + b"".join(tags)))
+        decode_request_header(memoryview(head + encode_uvarint(MAX_HEADER_TAGS + 1) + b"".join(tags)))
 
 
 def test_listeners():
@@ -113,5 +113,5 @@ def test_listeners():
 def test_unusual_headers_are_read_as_by_kafka():
     """A client id in Latin-1, a tag twice, and tags that descend."""
     frame = memoryview(bytes.fromhex("0003000900000001 0003 4dfc6c 03 02 00 02 00 01 00"))
-    header, position = parse_request_header(frame)
+    header, position = decode_request_header(frame)
     assert (header.client_id, position) == ("M\ufffdl", len(frame))

@@ -10,7 +10,7 @@ from kio_entities import EXAMPLES, draw, kio_encode, kio_request, kio_response, 
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from ottla.protocol.codec import encode_request, encode_response
 from ottla.protocol.errors import MalformedMessage
-from ottla.protocol.framing import response_header
+from ottla.protocol.framing import encode_response_header
 from ottla.protocol.hot import fetch, produce
 from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ottla.protocol.messages.produce import (
@@ -45,7 +45,7 @@ def test_fetch(version, rng):
     ours, theirs = to_ours(response, FetchResponse), kio_encode(response)
     assert (
         b"".join(fetch.encode_response(version, 5, ours))
-        == response_header(ApiKey.FETCH, version, 5) + theirs
+        == encode_response_header(ApiKey.FETCH, version, 5) + theirs
     )
     assert fetch.decode_response(version, memoryview(theirs)) == ours
 
@@ -107,7 +107,7 @@ def test_the_fast_response_to_a_produce(version, topics):
         ]
     )
     fast = [(topic_id if by_id else name, rows) for name, topic_id, rows in topics]
-    expected = response_header(ApiKey.PRODUCE, version, 7) + produce.encode_response(version, general)
+    expected = encode_response_header(ApiKey.PRODUCE, version, 7) + produce.encode_response(version, general)
     assert produce.encode_appended(version, 7, fast) == expected
 
 
@@ -149,20 +149,20 @@ def topics_of(version, body):
 )
 @settings(many, max_examples=EXAMPLES * 10)
 def test_the_fast_request_of_a_produce(version, topics, is_repeated, change, end):
-    """Whatever its bytes and those of the request before are, the reader returns nothing, or the topics that
+    """Whatever its bytes and those of the request before are, the decoder returns nothing, or the topics that
     the general codec reads.
     """
     data = bytearray(encode_request(ApiKey.PRODUCE, version, ProduceRequest(topic_data=topics)))
     before = 7 if version >= 9 else 8  # no transactional id, acks, timeout
     assert before <= len(data)
-    reader = produce.TopicsReader(version, before)
+    decoder = produce.TopicsDecoder(version, before)
     if is_repeated:
-        reader.read(memoryview(bytes(data)))
+        decoder.decode(memoryview(bytes(data)))
     if change is not None and before < len(data):
         data[before + change[0] % (len(data) - before)] = change[1]
     if end is not None:
         data = data[:end] if end < 0 else data + bytes(end)
-    found = reader.read(memoryview(data))
+    found = decoder.decode(memoryview(data))
     if found is not None:
         assert [
             (key, [(index, bytes(records)) for index, records in rows]) for key, rows in found
@@ -218,10 +218,10 @@ def one_row(topic, index, records):
 @many
 def test_the_fast_request_of_a_produce_behind_others(version, requests, change, end):
     """A connection's requests, of which the last one is damaged: what was kept of the previous ones misleads
-    no reader.
+    no decoder.
     """
     before = 7 if version >= 9 else 8
-    reader = produce.TopicsReader(version, before)
+    decoder = produce.TopicsDecoder(version, before)
     bodies = [
         bytearray(encode_request(ApiKey.PRODUCE, version, ProduceRequest(topic_data=topics)))
         for topics in requests
@@ -231,7 +231,10 @@ def test_the_fast_request_of_a_produce_behind_others(version, requests, change, 
     if end is not None:
         bodies[-1] = bodies[-1][:end] if end < 0 else bodies[-1] + bytes(end)
     for body in bodies:
-        found, plain = reader.read(memoryview(body)), produce.read_topics(version, memoryview(body), before)
+        found, plain = (
+            decoder.decode(memoryview(body)),
+            produce.read_topics(version, memoryview(body), before),
+        )
         assert found == plain
 
 
@@ -250,7 +253,7 @@ def test_the_name_of_a_topic_that_cannot_exist_is_not_kept():
             ),
         )
     )
-    assert produce.TopicsReader(8, 8).read(body) == produce.read_topics(8, body, 8)
+    assert produce.TopicsDecoder(8, 8).decode(body) == produce.read_topics(8, body, 8)
     assert not produce._row_head.cache_info().currsize
 
 

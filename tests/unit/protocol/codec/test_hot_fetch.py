@@ -155,8 +155,8 @@ def is_fast_request(version, request):
 @many
 def test_the_fast_requests_of_a_session(version, requests, change, end):
     """Whatever the bytes behind the session id are: nothing, or what the general codec reads."""
-    reader = fetch.IncrementalRequests(version)
-    assert reader.size_bytes == HEAD_BYTES
+    decoder = fetch.IncrementalRequests(version)
+    assert decoder.size_bytes == HEAD_BYTES
     for number, message in enumerate(requests):
         request = replace(message, max_wait_ms=500, min_bytes=1, max_bytes=2**20, session_id=77)
         body = bytearray(encode_request(ApiKey.FETCH, version, request))
@@ -165,7 +165,7 @@ def test_the_fast_requests_of_a_session(version, requests, change, end):
             body[HEAD_BYTES + change[0] % (len(body) - HEAD_BYTES)] = change[1]
         if not is_whole and end is not None:
             body = body[:end] if end < 0 else body + bytes(end)
-        found = reader.read(memoryview(body))
+        found = decoder.decode(memoryview(body))
         if found is None:
             assert not is_whole or not is_fast_request(version, request)
             continue
@@ -189,8 +189,8 @@ def test_the_fast_requests_of_a_session(version, requests, change, end):
 @many
 def test_the_fast_requests_of_a_consumer_without_a_session(version, requests, are_consumers, change, end):
     """The fields behind the session epoch vary, as in the test above."""
-    reader = fetch.FullRequests(version)
-    begin = reader.size_bytes
+    decoder = fetch.FullRequests(version)
+    begin = decoder.size_bytes
     for number, message in enumerate(requests):
         request = replace(
             message, max_wait_ms=500, min_bytes=1, max_bytes=2**20, session_id=0, session_epoch=-1
@@ -206,13 +206,14 @@ def test_the_fast_requests_of_a_consumer_without_a_session(version, requests, ar
             body[begin + change[0] % (len(body) - begin)] = change[1]
         if not is_whole and end is not None:
             body = body[:end] if end < 0 else body + bytes(end)
-        found = reader.read(memoryview(body))
+        found = decoder.decode(memoryview(body))
         if found is None:
             assert not (is_whole and are_consumers and is_fast_request(version, request))
             continue
         general = fetch.decode(version, memoryview(body))
         assert [
-            (topic_id, [fetch.read_row(row).to_message() for row in rows]) for topic_id, rows in found.topics
+            (topic_id, [fetch.decode_row(row).to_message() for row in rows])
+            for topic_id, rows in found.topics
         ] == [(topic.topic_id, topic.partitions) for topic in general.topics]
         assert general.forgotten_topics_data == []
         assert general.replica_state.replica_id == -1
@@ -222,12 +223,12 @@ def test_the_fast_requests_of_a_consumer_without_a_session(version, requests, ar
 def test_other_tagged_fields_of_the_same_size():
     row = FetchRow(1, 2, 3, 4, 5, 6, 7)
     body = encode_request(ApiKey.FETCH, 18, FetchRequest(topics=by_topic({(ZERO_UUID.bytes, 1): row})))
-    assert fetch.IncrementalRequests(18).read(memoryview(body)).rows == [((ZERO_UUID, 1), row)]
+    assert fetch.IncrementalRequests(18).decode(memoryview(body)).rows == [((ZERO_UUID, 1), row)]
     another = body.replace(b"\1\1\x08", b"\1\2\x08")
     assert fetch.decode(18, memoryview(another)).topics[0].partitions[0].high_watermark == NOT_REPORTED
-    assert fetch.IncrementalRequests(18).read(memoryview(another)) is None
+    assert fetch.IncrementalRequests(18).decode(memoryview(another)) is None
     assert fetch.decode(17, memoryview(body)).topics[0].partitions[0].high_watermark == NOT_REPORTED
-    assert fetch.IncrementalRequests(17).read(memoryview(body)) is None
+    assert fetch.IncrementalRequests(17).decode(memoryview(body)) is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -345,7 +346,7 @@ def test_unusual_rows(fields):
     topics = [(ZERO_UUID, [a_row(), a_row(**fields)])]
     assert fetch.encode_fast_response(18, 7, 1, all_as_read(topics)) is None
     general = b"".join(fetch.encode_response(18, 7, response_of(1, topics)))[5:]
-    assert fetch.read_fast_response(18, memoryview(general)) is None
+    assert fetch.decode_fast_response(18, memoryview(general)) is None
 
 
 @pytest.mark.parametrize("fields", [{}, {"aborted_transactions": None}, {"records": b""}])
@@ -353,7 +354,7 @@ def test_fast_rows(fields):
     topics = [(ZERO_UUID, [a_row(), a_row(**fields)])]
     fast = b"".join(fetch.encode_fast_response(18, 7, 1, all_as_read(topics)))
     assert fast == b"".join(fetch.encode_response(18, 7, response_of(1, topics)))
-    assert len(fetch.read_fast_response(18, memoryview(fast)[5:])[1]) == 2
+    assert len(fetch.decode_fast_response(18, memoryview(fast)[5:])[1]) == 2
 
 
 def test_a_number_of_aborted_transactions():
@@ -362,13 +363,13 @@ def test_a_number_of_aborted_transactions():
     aborted_at = 11 + 17 + 30
     assert body[aborted_at] == 1
     body[aborted_at] = 2
-    assert fetch.read_fast_response(18, memoryview(body)) is None
+    assert fetch.decode_fast_response(18, memoryview(body)) is None
 
 
 @pytest.mark.parametrize("fields", [{"error_code": 70}, {"node_endpoints": [NodeEndpoint()]}])
 def test_unusual_responses(fields):
     general = b"".join(fetch.encode_response(18, 7, response_of(1, [], **fields)))[5:]
-    assert fetch.read_fast_response(18, memoryview(general)) is None
+    assert fetch.decode_fast_response(18, memoryview(general)) is None
 
 
 @pytest.mark.parametrize("size", [2**14 - 2, 2**14 - 1, 2**21 - 2, 2**21 - 1, 2**28 // 100])
@@ -379,7 +380,7 @@ def test_large_records(size):
     assert fast[1] is records
     data = b"".join(fast)
     assert data == b"".join(fetch.encode_response(18, 7, response_of(1, topics)))
-    _, ((_, (found, _, _)),) = fetch.read_fast_response(18, memoryview(data)[5:])
+    _, ((_, (found, _, _)),) = fetch.decode_fast_response(18, memoryview(data)[5:])
     assert len(found) == size
     assert found.obj is data
 
@@ -387,7 +388,7 @@ def test_large_records(size):
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version not in RESPONSE_VERSIONS])
 def test_a_response_in_an_old_version_is_none(version):
     assert fetch.encode_fast_response(version, 7, 1, []) is None
-    assert fetch.read_fast_response(version, memoryview(bytes(12))) is None
+    assert fetch.decode_fast_response(version, memoryview(bytes(12))) is None
 
 
 @pytest.mark.parametrize("version", RESPONSE_VERSIONS)
@@ -408,7 +409,7 @@ def test_the_fast_response_of_a_leader(version, session_id, topics, error_code, 
         body[change[0] % len(body)] = change[1]
     if end is not None:
         body = body[:end] if end < 0 else body + bytes(end)
-    found = fetch.read_fast_response(version, memoryview(body))
+    found = fetch.decode_fast_response(version, memoryview(body))
     if found is None:
         if change is None and end is None and not error_code and not (version >= 16 and endpoints):
             rows = [row for _, rows in topics for row in rows]
@@ -436,11 +437,11 @@ def test_the_fast_response_of_a_leader(version, session_id, topics, error_code, 
 @settings(many, max_examples=EXAMPLES * 20)
 def test_garbage(data):
     body = memoryview(data)
-    if fetch.IncrementalRequests(18).read(body) is not None:
+    if fetch.IncrementalRequests(18).decode(body) is not None:
         fetch.decode(18, body)
-    if fetch.FullRequests(18).read(body) is not None:
+    if fetch.FullRequests(18).decode(body) is not None:
         fetch.decode(18, body)
-    if fetch.read_fast_response(18, body) is not None:
+    if fetch.decode_fast_response(18, body) is not None:
         fetch.decode_response(18, body)
     elif len(data) < 12:
         with pytest.raises(MalformedMessage):

@@ -23,17 +23,17 @@ from ottla.protocol.records.record import (
     OF_BROKERS,
     Bounds,
     Record,
+    decode_records,
+    decode_times,
     keys_of,
     largest_timestamp,
     latest_time,
-    parse_payload,
-    parse_times,
     payload_of,
     records,
     times_of,
     values_of,
 )
-from ottla.protocol.records.varint import read_varint, read_varlong, varint
+from ottla.protocol.records.varint import encode_varint, read_varint, read_varlong
 
 #: What the batches of the five codecs in that file hold.
 KAFKA_RECORDS = [
@@ -268,13 +268,13 @@ def test_mutated_batches_raise_nothing_else(rows, codec, data):
 
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_varlong_round_trip(value):
-    encoded = varint(value)
+    encoded = encode_varint(value)
     assert read_varlong(encoded, 0) == (value, len(encoded))
 
 
 @given(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=3))
 def test_varint_round_trip(value, prefix):
-    encoded = varint(value)
+    encoded = encode_varint(value)
     assert len(encoded) <= 5
     assert read_varint(prefix + encoded, len(prefix)) == (value, len(prefix) + len(encoded))
 
@@ -313,7 +313,7 @@ def test_the_largest_timestamp_is_that_of_sound_records(rows, is_mutated, data):
         payload[data.draw(st.integers(0, len(payload) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     found = largest_timestamp(bytes(payload), count=len(rows), base_timestamp=header.base_timestamp)
     try:
-        parsed = list(parse_payload(bytes(payload), header))
+        parsed = list(decode_records(bytes(payload), header))
     except InvalidRecord:
         assert found is None
     else:
@@ -326,7 +326,7 @@ def test_the_largest_timestamp_of_random_bytes(payload, count):
     header = read_header(batch_of(payload, count=count))
     found = largest_timestamp(payload, count=count, base_timestamp=header.base_timestamp)
     if found is not None:
-        assert len(list(parse_payload(payload, header))) == count
+        assert len(list(decode_records(payload, header))) == count
 
 
 @given(st.binary(max_size=60), st.integers(0, 9))
@@ -334,13 +334,13 @@ def test_the_latest_time_of_random_bytes(payload, count):
     """Only offsets are not read."""
     header = read_header(batch_of(payload, count=count))
     try:
-        times = [timestamp for _, timestamp in parse_times(payload, header)]
+        times = [timestamp for _, timestamp in decode_times(payload, header)]
     except InvalidRecord:
         return
     assert latest_time(payload, header) == max([-1, *times])
 
 
-@pytest.mark.parametrize("bad", [b"", b"\x0c\0\0", b"\1\0\0", b"\2\0\0\0", varint(40) + bytes(30)])
+@pytest.mark.parametrize("bad", [b"", b"\x0c\0\0", b"\1\0\0", b"\2\0\0\0", encode_varint(40) + bytes(30)])
 def test_the_latest_time_of_records_that_are_not_sound(bad):
     with pytest.raises(InvalidRecord):
         latest_time(bad, read_header(batch_of(bad, count=1)))

@@ -111,7 +111,7 @@ def test_responses(version, response, change):
             return "malformed"
 
     fast = answer()
-    with patch.object(codec, "read_fast_response", nothing):
+    with patch.object(codec, "decode_fast_response", nothing):
         assert answer() == fast
 
 

@@ -24,7 +24,7 @@ from ottla.broker.request_stats import RequestStats
 from ottla.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.codec import encode_request
 from ottla.protocol.errors import KafkaError
-from ottla.protocol.framing import request_header
+from ottla.protocol.framing import encode_request_header
 from ottla.protocol.hot import produce as codec
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.records.compression import Compression
@@ -231,7 +231,7 @@ class BothSides(RuleBasedStateMachine):
                 topic_data=list(topics.values()),
             )
             self.correlation_id += 1
-            frame = request_header(0, version, self.correlation_id, client_id) + encode_request(
+            frame = encode_request_header(0, version, self.correlation_id, client_id) + encode_request(
                 0, version, message
             )
             self.each(lambda side, frame=frame: side.send(connection, frame))
@@ -262,7 +262,7 @@ class BothSides(RuleBasedStateMachine):
                 TopicProduceData(name="t", partition_data=[PartitionProduceData(records=b"records")])
             ],
         )
-        frame = bytearray(request_header(0, 9, 1, "client") + encode_request(0, 9, message))[:size]
+        frame = bytearray(encode_request_header(0, 9, 1, "client") + encode_request(0, 9, message))[:size]
         if frame:
             frame[-1] = last
         self.each(lambda side: side.send(connection, frame))
@@ -370,7 +370,7 @@ def frame_of(
     message = ProduceRequest(
         acks=acks, timeout_ms=timeout_ms, transactional_id=transactional_id, topic_data=[topic]
     )
-    header = request_header(0, version, correlation_id, client_id)
+    header = encode_request_header(0, version, correlation_id, client_id)
     return memoryview(bytearray(header + encode_request(0, version, message)))
 
 

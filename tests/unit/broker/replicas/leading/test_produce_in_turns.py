@@ -20,7 +20,7 @@ from ottla.broker.network import NetworkServer, NetworkSettings, ReplyInTurns
 from ottla.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.codec import decode_response, encode_request
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.framing import framed, request_header, response_header
+from ottla.protocol.framing import encode_request_header, encode_response_header, framed
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.records.compression import Compression
 from ottla.runtime import turns
@@ -62,7 +62,7 @@ def request(rows, *, acks=-1, timeout_ms=100):
 
 
 def frame_of(message, *, version=VERSION, correlation_id=1):
-    return request_header(0, version, correlation_id, "client") + encode_request(0, version, message)
+    return encode_request_header(0, version, correlation_id, "client") + encode_request(0, version, message)
 
 
 def to_all(value=b"value", *, count=COUNT, **fields):
@@ -85,7 +85,7 @@ def send(broker, message, **fields):
 
     async def finish():
         whole = await answer(Dispatcher(broker), Connection(), frame)
-        response = decode_response(0, VERSION, whole[len(response_header(0, VERSION, 1)) :])
+        response = decode_response(0, VERSION, whole[len(encode_response_header(0, VERSION, 1)) :])
         return [row for topic in response.responses for row in topic.partition_responses]
 
     return asyncio.ensure_future(finish())

@@ -42,7 +42,7 @@ from ottla.broker.request_stats import RequestStats
 from ottla.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.codec import encode_request
 from ottla.protocol.errors import KafkaError
-from ottla.protocol.framing import request_header
+from ottla.protocol.framing import encode_request_header
 from ottla.protocol.hot import fetch as codec
 from ottla.protocol.hot.fetch import FetchRow
 from ottla.protocol.local_log import LocalLogState
@@ -375,7 +375,7 @@ class BothSides(RuleBasedStateMachine):
                 body = body[: random % len(body)]
             elif what == "more":
                 body += b"more"
-            frame = request_header(1, version, self.correlation_id, "client") + body
+            frame = encode_request_header(1, version, self.correlation_id, "client") + body
             found = self.each(lambda side, frame=frame: side.send(connection, frame))
             if found == "waits":
                 self.waiting[connection] = version, client
@@ -567,7 +567,8 @@ def frame_of(
     )
     return memoryview(
         bytearray(
-            request_header(1, version, correlation_id, "broker-2") + encode_request(1, version, message)
+            encode_request_header(1, version, correlation_id, "broker-2")
+            + encode_request(1, version, message)
         )
     )
 

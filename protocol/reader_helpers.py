@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 from uuid import UUID, SafeUUID
 
 from ottla.protocol.errors import MalformedMessage
-from ottla.protocol.source import once
+from ottla.protocol.function_source import once
 from ottla.protocol.steps import at_once
 from ottla.protocol.varint import read_uvarint
 
@@ -89,7 +89,7 @@ def uuids_in_steps(
     return found
 
 
-def longer(data: memoryview, position: int, first: int) -> tuple[int, int]:
+def rest_of_uvarint(data: memoryview, position: int, first: int) -> tuple[int, int]:
     """The rest of a varint whose first byte, before `position`, has the continuation bit.
 
     Unrolled for two and three bytes, the lengths of most record batches: half a microsecond of a Produce.

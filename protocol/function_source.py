@@ -15,7 +15,7 @@ def once(build: _F) -> _F:
     return cast(_F, cache(build))
 
 
-class Source:
+class FunctionSource:
     """The source text of one function under construction."""
 
     def __init__(self, head: str) -> None:
