@@ -74,6 +74,11 @@ class Compaction(NamedTuple):
     #: Called with the number of bytes read or written; blocks while the rate is too high.
     throttle: Callable[[int], None]
 
+    def with_ends(self) -> Iterator[tuple[Segment, int]]:
+        """The segments, each with the base offset of the next one."""
+        ends = (*(segment.base_offset for segment in self.segments[1:]), self.end_offset)
+        return zip(self.segments, ends, strict=bool(self.segments))
+
 
 class Replacement(NamedTuple):
     """A finished `.cleaned` segment and its sources, which it replaces."""
@@ -196,9 +201,9 @@ def compact(compaction: Compaction) -> Iterator[Replacement | int]:
         compaction.end_offset,
     )
     offsets = build_offset_map(compaction)
-    assert offsets.last_offset + 1 >= compaction.first_dirty_offset, (
+    assert compaction.first_dirty_offset <= offsets.last_offset + 1 <= compaction.end_offset, (
         offsets.last_offset,
-        compaction.first_dirty_offset,
+        compaction.end_offset,
     )
     clean_end = offsets.last_offset + 1
     transactions = CleanedTransactions()
@@ -218,13 +223,22 @@ def compact(compaction: Compaction) -> Iterator[Replacement | int]:
     yield clean_end
 
 
-def verified_batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """All batches of a closed segment. Raises CorruptMessage at a corrupt one."""
-    end = 0
+def verified_batches(segment: Segment, end_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """All batches of a closed segment, whose offsets end before `end_offset`. Raises CorruptMessage at a corrupt one.
+
+    No checksum covers a base offset. By one that is too large, a batch would be newer than those that follow it, whose
+    records would be removed in favour of its own.
+    """
+    end, next_offset = 0, segment.base_offset
     for header, position, batch in walk(segment):
         if not crc_is_valid(batch):
             raise CorruptMessage(f"{segment}: the batch at position {position} has a wrong CRC")
-        end = position + header.size_bytes
+        if not next_offset <= header.base_offset <= header.last_offset < end_offset:
+            raise CorruptMessage(
+                f"{segment}: the batch at position {position} has the offsets {header.base_offset} to "
+                f"{header.last_offset}, which are not in [{next_offset}, {end_offset})"
+            )
+        end, next_offset = position + header.size_bytes, header.next_offset
         yield header, batch
     if end != segment.size:
         raise CorruptMessage(f"{segment}: no valid batch at position {end}")
@@ -237,12 +251,10 @@ def build_offset_map(compaction: Compaction) -> OffsetMap:
     offsets.last_offset = start - 1
     transactions = CleanedTransactions()
     transactions.add(compaction.aborted_in(start, end))
-    segments = compaction.segments
-    ends = [segment.base_offset for segment in segments[1:]] + [end]
-    for segment, segment_end in zip(segments, ends, strict=False):
+    for segment, segment_end in compaction.with_ends():
         if segment_end <= start:
             continue
-        for header, batch in verified_batches(segment):
+        for header, batch in verified_batches(segment, segment_end):
             if header.last_offset < start:
                 continue
             compaction.throttle(header.size_bytes)
@@ -254,7 +266,8 @@ def build_offset_map(compaction: Compaction) -> OffsetMap:
                         continue
                     if not offsets.put(key, offset):
                         # The map is full, perhaps in the middle of a batch: the next cleaning continues here.
-                        offsets.last_offset = max(offsets.last_offset, offset - 1)
+                        # A record's offset may be any: those of a producer's uncompressed batch are not checked.
+                        offsets.last_offset = max(offsets.last_offset, min(offset - 1, header.last_offset))
                         return offsets
             offsets.last_offset = max(offsets.last_offset, header.last_offset)
         # Offsets at a segment's end that no batch has are clean, too.
@@ -266,9 +279,9 @@ def group_by_size(compaction: Compaction, clean_end: int) -> list[list[Segment]]
     """Groups of adjacent segments whose logs and indexes fit into one segment, before any record is removed."""
     groups: list[list[Segment]] = []
     sizes = (0, 0, 0)
-    segments = [segment for segment in compaction.segments if segment.base_offset < clean_end]
-    ends = [segment.base_offset for segment in compaction.segments[1:]] + [compaction.end_offset]
-    for segment, end in zip(segments, ends, strict=False):
+    for segment, end in compaction.with_ends():
+        if segment.base_offset >= clean_end:
+            break
         added = (segment.size, *segment.files.index_sizes())
         most_index_bytes = segment.indexes.settings.max_index_bytes
         most = (compaction.max_segment_bytes, most_index_bytes, most_index_bytes)
@@ -282,7 +295,8 @@ def group_by_size(compaction: Compaction, clean_end: int) -> list[list[Segment]]
         else:
             groups.append([segment])
             sizes = added
-    assert [segment for group in groups for segment in group] == segments, (groups, segments)
+    grouped = [segment for group in groups for segment in group]
+    assert grouped == [*compaction.segments][: len(grouped)], (groups, compaction.segments)
     return groups
 
 
@@ -303,12 +317,13 @@ def _clean(
     headers: list[BatchHeader] = []
     buffers: list[bytes] = []
     size = 0
+    ends = {segment.base_offset: end for segment, end in compaction.with_ends()}
     try:
         for number, segment in enumerate(group):
             following = group[number + 1].base_offset if number + 1 < len(group) else None
             end = following if following is not None else segment.reader.next_offset()
             transactions.add(compaction.aborted_in(segment.base_offset, end))
-            for header, batch in verified_batches(segment):
+            for header, batch in verified_batches(segment, ends[segment.base_offset]):
                 compaction.throttle(header.size_bytes)
                 kept = retain(header, batch, compaction, offsets, transactions)
                 if kept is None:

@@ -289,6 +289,23 @@ def test_a_damaged_batch_is_not_written_over(tmp_path):
     assert not list(log.directory.glob("*.cleaned"))
 
 
+@pytest.mark.parametrize("offset", [-1, 1, 2**20, 2**40])
+def test_a_batch_with_a_damaged_base_offset_shadows_no_newer_record(tmp_path, offset):
+    """No checksum covers the base offset: by a larger one, the newer records of the key would be removed."""
+    log = open_log(tmp_path / "l", config=CONFIG)
+    for number in range(29):
+        write(log, [("a", f"{number}" * 50)])
+    assert len(log.segments) > 2
+    path = log.segments.first.path_of(".log")
+    data = bytearray(path.read_bytes())
+    size = struct.unpack_from(">I", data, 8)[0] + 12
+    struct.pack_into(">q", data, size, 1 + offset)
+    path.write_bytes(data)
+    segments = list(log.segments)
+    assert isinstance(clean(log), CorruptMessage)
+    assert list(log.segments) == segments
+
+
 def test_a_batch_with_offsets_in_disorder_is_left_alone(tmp_path):
     """It came when the topic was not compacted, and was not checked."""
     log = open_log(tmp_path / "l", config=replace(CONFIG, cleanup_policy=("delete",)))
