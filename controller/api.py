@@ -52,7 +52,7 @@ CONTROLLER_APIS: Final[Mapping[int, ControllerApi]] = {
         lambda state, request, now_ms: brokers.register.steps(state, request, now_ms=now_ms)
     ),
     ApiKey.BROKER_HEARTBEAT: ControllerApi(
-        lambda state, request, now_ms: brokers.heartbeat(state, request, now_ms=now_ms)
+        lambda state, request, now_ms: brokers.heartbeat.steps(state, request, now_ms=now_ms)
     ),
     ApiKey.UNREGISTER_BROKER: _timeless(brokers.unregister),
     ApiKey.ALTER_PARTITION: _timeless(alter_partition.alter_partition),

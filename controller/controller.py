@@ -13,11 +13,11 @@ the active controller has a state. It begins as a copy of this node's image, whi
 only, and is dropped when the leadership is lost. Kafka's standby controllers replay, too, and revert every map to an
 older version instead; here a copy costs 10 ms for 100,000 partitions, and look-ups need no additional layer.
 
-Everything runs on the event loop; between two events the state is consistent. A decision with many records is encoded,
-replayed and appended in several turns; nothing else is decided in between, so that it finds the state that it
-was made on, and the next one all of its records.
+Everything runs on the event loop; between two events the state is consistent. A decision about many partitions is
+made in several turns, and one with many records is encoded, replayed and appended in several; nothing else is decided
+in between, so that it finds the state that it was made on, and the next one all of its records.
 
-    decided | encoded, some records in each turn | replayed, some records in each turn; appended with the last of them
+    decided | encoded | replayed: some partitions or records in each turn; appended with the last of them
 Source: QuorumController of Kafka 4.3.1.
 """
 

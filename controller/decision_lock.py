@@ -2,7 +2,8 @@
 
 A decision with many records takes several turns of the event loop, and on a busy loop seconds; behind a few of them a
 heartbeat would arrive in time and be handled too late, so that its broker is fenced. Heartbeats are few (one
-broker sends its next one after the response) and short: other requests do not wait for long behind them.
+broker sends its next one after the response) and short, except for one that changes what its broker may lead:
+other requests do not wait for long behind them.
 """
 
 import asyncio

@@ -22,6 +22,7 @@ from ottla.controller.partitions import leader_balancing
 from ottla.controller.result import Result
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.state import ClusterState
+from ottla.controller.steps import Steps
 from ottla.metadata.records import NoOpRecord
 from ottla.protocol.errors import NotController
 from ottla.runtime import Runtime
@@ -37,12 +38,15 @@ _CHECKS_PER_SESSION: Final = 8
 
 
 class PeriodicTask(NamedTuple):
-    """One row of the table: (state, now_ms of the sessions' clock) -> Result; response: whether there is more."""
+    """One row of the table: (state, now_ms of the sessions' clock) -> Result, or its steps.
+
+    The response is whether there is more.
+    """
 
     name: str
     #: None: never.
     interval_ms: Callable[[ControllerSettings], int | None]
-    decide: Callable[[ClusterState, int], Result[bool]]
+    decide: Callable[[ClusterState, int], Steps[bool] | Result[bool]]
 
 
 def _write_no_op(state: ClusterState, now_ms: int) -> Result[bool]:
@@ -52,11 +56,19 @@ def _write_no_op(state: ClusterState, now_ms: int) -> Result[bool]:
     return Result(response=False, records=[NoOpRecord()])
 
 
-def _fence_stale_broker(state: ClusterState, now_ms: int) -> Result[bool]:
-    result = brokers.expire_sessions(state, now_ms=now_ms)
-    for broker_id in result.response:
-        logger.warning("fencing broker %d: its session has expired", broker_id)
-    return Result(response=bool(result.response), records=result.records, is_atomic=result.is_atomic)
+def _fence_stale_broker(state: ClusterState, now_ms: int) -> Steps[bool]:
+    result = yield from brokers.expire_sessions.steps(state, now_ms=now_ms)
+
+    def log(_end_offset: int) -> None:
+        for broker_id in result.response:
+            logger.warning("fencing broker %d: its session has expired", broker_id)
+
+    return Result(
+        response=bool(result.response),
+        records=result.records,
+        is_atomic=result.is_atomic,
+        on_appended=log,  # not before: a decision of several turns may be made again
+    )
 
 
 PERIODIC_TASKS: Final = (
@@ -73,12 +85,12 @@ PERIODIC_TASKS: Final = (
             if settings.auto_leader_rebalance_enable
             else None
         ),
-        leader_balancing.balance_leaders,
+        leader_balancing.balance_leaders.steps,
     ),
     PeriodicTask(
         "electUnclean",
         lambda settings: settings.unclean_leader_election_interval_ms,
-        leader_balancing.elect_unclean,
+        leader_balancing.elect_unclean.steps,
     ),
 )
 

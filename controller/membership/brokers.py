@@ -12,7 +12,7 @@ Source: ClusterControlManager, BrokerHeartbeatManager, ReplicationControlManager
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from enum import Enum, auto
 from typing import Final, assert_never
 from uuid import UUID
@@ -49,7 +49,6 @@ from ottla.protocol.kafka_uuid import to_text
 from ottla.protocol.messages import broker_registration as registration
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from ottla.protocol.steps import at_once
 
 logger = logging.getLogger(__name__)
 
@@ -220,23 +219,24 @@ class BrokerControlState(Enum):
     SHUTDOWN_NOW = auto()
 
 
+@in_steps
 def heartbeat(
     state: ClusterState, request: BrokerHeartbeatRequest, *, now_ms: int
-) -> Result[BrokerHeartbeatResponse]:
+) -> Steps[BrokerHeartbeatResponse]:
     """A broker reports its metadata offset, and the state that it wants. Raises StaleBrokerEpoch."""
     broker = state.check_broker_epoch(request.broker_id, request.broker_epoch)
     session = state.sessions.of(broker.broker_id)
     registered_at = state.registration_offsets[broker.broker_id]
     is_caught_up = request.current_metadata_offset >= registered_at
     is_leaving = session.shutdown_offset is not None
-    current, following = _next_state(state, broker, request, is_caught_up=is_caught_up)
+    current, following = yield from _next_state(state, broker, request, is_caught_up=is_caught_up)
     draft = Draft(state)
     newly_offline = [each for each in broker.log_dirs if each in request.offline_log_dirs]
     draft.offline.update(newly_offline)  # a broker that is unfenced now must not lead partitions in them
     if current is not following:
-        _transition(draft, broker, following)
+        yield from _transition(draft, broker, following)
     if newly_offline:
-        _go_offline(draft, broker, newly_offline)
+        yield from _go_offline(draft, broker, newly_offline)
     if state.metadata_version >= CORDONED_DIRECTORIES_4_3_IV0:
         _cordon(draft, broker, request.cordoned_log_dirs)
     state.sessions.touch(
@@ -267,11 +267,11 @@ def heartbeat(
 
 def _next_state(
     state: ClusterState, broker: BrokerImage, request: BrokerHeartbeatRequest, *, is_caught_up: bool
-) -> tuple[BrokerControlState, BrokerControlState]:
+) -> Generator[None, None, tuple[BrokerControlState, BrokerControlState]]:
     """The broker's current and next state: the diagram above."""
     session = state.sessions.of(broker.broker_id)
     if session.shutdown_offset is not None:
-        if leader_and_isr_updates.has_leaderships(state, broker.broker_id):
+        if (yield from leader_and_isr_updates.has_leaderships(state, broker.broker_id)):
             return BrokerControlState.CONTROLLED_SHUTDOWN, BrokerControlState.CONTROLLED_SHUTDOWN
         others = [each.broker_id for each in state.image.brokers.values() if not each.is_fenced]
         lowest = state.sessions.lowest_active_offset(others)
@@ -290,8 +290,8 @@ def _next_state(
             BrokerControlState.UNFENCED if is_unfenced else BrokerControlState.FENCED,
         )
     if request.want_shut_down:
-        leads_partitions = not request.want_fence and leader_and_isr_updates.has_leaderships(
-            state, broker.broker_id
+        leads_partitions = not request.want_fence and (
+            yield from leader_and_isr_updates.has_leaderships(state, broker.broker_id)
         )
         return (
             BrokerControlState.UNFENCED,
@@ -303,27 +303,29 @@ def _next_state(
     )
 
 
-def _transition(draft: Draft, broker: BrokerImage, following: BrokerControlState) -> None:
+def _transition(
+    draft: Draft, broker: BrokerImage, following: BrokerControlState
+) -> Generator[None, None, None]:
     match following:
         case BrokerControlState.FENCED | BrokerControlState.SHUTDOWN_NOW:
-            _fence(draft, broker)
+            yield from _fence(draft, broker)
         case BrokerControlState.UNFENCED:
             draft.set_broker(broker._replace(is_fenced=False))
             draft.records.append(_changed(broker, fenced=_UNFENCE))
-            leader_and_isr_updates.elect_missing_leaders(draft)
+            yield from leader_and_isr_updates.elect_missing_leaders(draft)
         case BrokerControlState.CONTROLLED_SHUTDOWN:
             draft.set_broker(broker._replace(in_controlled_shutdown=True))
             if not broker.in_controlled_shutdown:
                 draft.records.append(_changed(broker, in_controlled_shutdown=1))
-            at_once(leader_and_isr_updates.remove_from_isrs(draft, broker.broker_id))
+            yield from leader_and_isr_updates.remove_from_isrs(draft, broker.broker_id)
         case _:
             assert_never(following)
 
 
-def _fence(draft: Draft, broker: BrokerImage) -> None:
+def _fence(draft: Draft, broker: BrokerImage) -> Generator[None, None, None]:
     """Fence the broker, at its request or because its session expired: first it leaves the ISRs, then it is fenced."""
     draft.set_broker(broker._replace(is_fenced=True))
-    at_once(leader_and_isr_updates.remove_from_isrs(draft, broker.broker_id))
+    yield from leader_and_isr_updates.remove_from_isrs(draft, broker.broker_id)
     draft.records.append(_changed(broker, fenced=_FENCE))
 
 
@@ -338,11 +340,11 @@ def _changed(
     )
 
 
-def _go_offline(draft: Draft, broker: BrokerImage, offline: list[UUID]) -> None:
+def _go_offline(draft: Draft, broker: BrokerImage, offline: list[UUID]) -> Generator[None, None, None]:
     """Record the loss of log directories. That of the last one has no record: an empty list means no change, as in
     Kafka; a broker that has no directory left stops.
     """
-    leader_and_isr_updates.remove_offline_replicas(draft, broker.broker_id, offline)
+    yield from leader_and_isr_updates.remove_offline_replicas(draft, broker.broker_id, offline)
     draft.records.append(
         BrokerRegistrationChangeRecord(
             broker_id=broker.broker_id,
@@ -363,26 +365,28 @@ def _cordon(draft: Draft, broker: BrokerImage, cordoned: list[UUID] | None) -> N
         )
 
 
-def expire_sessions(state: ClusterState, *, now_ms: int) -> Result[list[int]]:
+@in_steps
+def expire_sessions(state: ClusterState, *, now_ms: int) -> Steps[list[int]]:
     """Fence the unfenced broker whose session expired first; returns its id, or an empty list.
 
     One at a time, so that the elections for the next one see that this one is fenced.
     """
     for broker_id in state.sessions.expired(state.image.brokers.values(), now_ms=now_ms):
         draft = Draft(state)
-        _fence(draft, state.image.brokers[broker_id])
+        yield from _fence(draft, state.image.brokers[broker_id])
         return Result(response=[broker_id], records=draft.records, is_atomic=False)
     return Result(response=[])
 
 
-def unregister(state: ClusterState, request: UnregisterBrokerRequest) -> Result[UnregisterBrokerResponse]:
+@in_steps
+def unregister(state: ClusterState, request: UnregisterBrokerRequest) -> Steps[UnregisterBrokerResponse]:
     """Remove a broker's registration. Raises BrokerIdNotRegistered."""
     broker = state.image.brokers.get(request.broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(f"Broker ID {request.broker_id} is not currently registered")
     draft = Draft(state)
     draft.set_broker(broker._replace(is_fenced=True))
-    at_once(leader_and_isr_updates.remove_from_isrs(draft, broker.broker_id))
+    yield from leader_and_isr_updates.remove_from_isrs(draft, broker.broker_id)
     draft.records.append(UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch))
     return Result(
         response=UnregisterBrokerResponse(error_code=ErrorCode.none, error_message=None),

@@ -8,7 +8,7 @@ replayed:
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -109,18 +109,6 @@ class Draft:
             self.records.append(record)
             self.changed[topic.topic_id][index] = (before, record)
         return record
-
-    def change_each(
-        self,
-        partitions: Iterable[tuple[TopicImage, int, PartitionImage]],
-        wanted: Callable[[PartitionImage], PartitionImage],
-        *,
-        unclean_shutdown_replicas: Collection[int] = (),
-    ) -> None:
-        """Change each of these `partitions()` to the result of `wanted`, by one `AlikeChanges`."""
-        changes = AlikeChanges(self, wanted, unclean_shutdown_replicas=unclean_shutdown_replicas)
-        for topic, index, before in partitions:
-            changes.change(topic, index, before)
 
     def rules_of(self, topic: TopicImage, election: Election | None) -> ElectionRules:
         """The rules for partitions of the topic; `election` as for `change`."""

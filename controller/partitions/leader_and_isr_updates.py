@@ -1,20 +1,18 @@
 """Leader and ISR updates when a broker is fenced, is unfenced or loses a directory.
 
 Each function scans all partitions and drafts the changes that remove the broker, or make use of it. The broker's own
-new state is set in the draft first (`Draft.set_broker`); `brokers` writes its record. Those of a registration
-work in steps
+new state is set in the draft first (`Draft.set_broker`); `brokers` writes its record. All of them work in steps
 (`ottla.controller.steps`): nothing else is decided until all of them are made, so that the decision is of one moment.
 Source: ReplicationControlManager.generateLeaderAndIsrUpdates and its callers, Kafka 4.3.1.
 """
 
-from collections.abc import Collection, Generator, Iterator
-from itertools import islice
-from typing import Final
+from collections.abc import Callable, Collection, Generator
 from uuid import UUID
 
 from ottla.controller.partitions.draft import AlikeChanges, Draft
 from ottla.controller.partitions.partition_change import directory_of
 from ottla.controller.state import ClusterState
+from ottla.controller.steps import scanned
 from ottla.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
@@ -22,60 +20,52 @@ from ottla.metadata.image import (
     TopicImage,
 )
 
-#: Partitions that are scanned in one step: 0.2 ms, and 0.5 to 2 ms where all of them change.
-PARTITIONS_OF_STEP: Final = 500
-
 
 def remove_from_isrs(draft: Draft, broker_id: int) -> Generator[None, None, None]:
     """The broker is fenced or leaves: out of all ISRs; it may stay in the ELR, since it has lost no records."""
     changes = AlikeChanges(draft, lambda partition: without(partition, broker_id))
-    for is_next_step, some in _scanned(draft):
-        if is_next_step:
-            yield
-        for topic, index, partition in some:
-            if broker_id in partition.isr:
-                changes.change(topic, index, partition)
+    return _change_each(changes, lambda partition: broker_id in partition.isr)
 
 
 def remove_from_isrs_and_elrs(draft: Draft, broker_id: int) -> Generator[None, None, None]:
     """After an unclean shutdown: out of all ISRs and ELRs, since unflushed records may be lost (KIP-966)."""
-    changes = _unclean_changes(draft, broker_id)
-    for is_next_step, some in _scanned(draft):
+    return _change_each(
+        _unclean_changes(draft, broker_id),
+        lambda partition: broker_id in partition.isr or broker_id in partition.elr,
+    )
+
+
+def elect_missing_leaders(draft: Draft) -> Generator[None, None, None]:
+    """A broker is unfenced: elect leaders for partitions that have none."""
+    return _change_each(AlikeChanges(draft), lambda partition: partition.leader is None)
+
+
+def remove_offline_replicas(
+    draft: Draft, broker_id: int, directories: Collection[UUID]
+) -> Generator[None, None, None]:
+    """Directories of the broker are offline: out of the ISRs of the partitions in them (KIP-858)."""
+    changes = AlikeChanges(draft, lambda partition: without(partition, broker_id))
+    return _change_each(
+        changes,
+        lambda partition: broker_id in partition.isr and directory_of(partition, broker_id) in directories,
+    )
+
+
+def _change_each(
+    changes: AlikeChanges, is_concerned: Callable[[PartitionImage], bool]
+) -> Generator[None, None, None]:
+    for is_next_step, some in scanned(changes.draft.partitions()):
         if is_next_step:
             yield
         for topic, index, partition in some:
-            if broker_id in partition.isr or broker_id in partition.elr:
+            if is_concerned(partition):
                 changes.change(topic, index, partition)
-
-
-def _scanned(draft: Draft) -> Iterator[tuple[bool, list[tuple[TopicImage, int, PartitionImage]]]]:
-    """All partitions, those of a step at a time, and whether a step ends before them."""
-    left, is_next_step = draft.partitions(), False
-    while some := list(islice(left, PARTITIONS_OF_STEP)):
-        yield is_next_step, some
-        is_next_step = True
 
 
 def _unclean_changes(draft: Draft, broker_id: int) -> AlikeChanges:
     return AlikeChanges(
         draft, lambda partition: without(partition, broker_id), unclean_shutdown_replicas=(broker_id,)
     )
-
-
-def elect_missing_leaders(draft: Draft) -> None:
-    """A broker is unfenced: elect leaders for partitions that have none."""
-    leaderless = (each for each in draft.partitions() if each[2].leader is None)
-    draft.change_each(leaderless, lambda partition: partition)
-
-
-def remove_offline_replicas(draft: Draft, broker_id: int, directories: Collection[UUID]) -> None:
-    """Directories of the broker are offline: out of the ISRs of the partitions in them (KIP-858)."""
-    lost = (
-        each
-        for each in draft.partitions()
-        if broker_id in each[2].isr and directory_of(each[2], broker_id) in directories
-    )
-    draft.change_each(lost, lambda partition: without(partition, broker_id))
 
 
 def remove_replicas_without_directory(
@@ -93,7 +83,7 @@ def remove_replicas_without_directory(
     known = {*directories, DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING}
     changes = _unclean_changes(draft, broker_id)
     stranded = []
-    for is_next_step, some in _scanned(draft):
+    for is_next_step, some in scanned(draft.partitions()):
         if is_next_step:
             yield
         for topic, index, partition in some:
@@ -108,7 +98,7 @@ def remove_replicas_without_directory(
     return stranded
 
 
-def has_leaderships(state: ClusterState, broker_id: int) -> bool:
+def has_leaderships(state: ClusterState, broker_id: int) -> Generator[None, None, bool]:
     """Whether a registered broker leads a partition.
 
     A broker in controlled shutdown sends a heartbeat every 10 ms until the others have replayed the changes. So the
@@ -121,14 +111,20 @@ def has_leaderships(state: ClusterState, broker_id: int) -> bool:
             return True
     if session.leads_none_at_offset == state.next_offset:
         return False
-    led = (
-        (topic.topic_id, index)
-        for topic, index, partition in state.partitions()
-        if partition.leader == broker_id
-    )
-    session.led_partition = next(led, None)
+    session.led_partition = yield from _led_partition(state, broker_id)
     session.leads_none_at_offset = state.next_offset if session.led_partition is None else None
     return session.led_partition is not None
+
+
+def _led_partition(state: ClusterState, broker_id: int) -> Generator[None, None, tuple[UUID, int] | None]:
+    """The first partition (topic id, index) that the broker leads."""
+    for is_next_step, some in scanned(state.partitions()):
+        if is_next_step:
+            yield
+        for topic, index, partition in some:
+            if partition.leader == broker_id:
+                return topic.topic_id, index
+    return None
 
 
 def without(partition: PartitionImage, broker_id: int) -> PartitionImage:

@@ -23,34 +23,43 @@ from ottla.controller.partitions.elect_leaders import (
 )
 from ottla.controller.result import Result
 from ottla.controller.state import ClusterState
+from ottla.controller.steps import Steps, in_steps, scanned
 from ottla.protocol.errors import EligibleLeadersNotAvailable
 
 #: Elections of one call; QuorumController's MAX_ELECTIONS_PER_IMBALANCE.
 MAX_ELECTIONS = 1_000
 
 
-def balance_leaders(state: ClusterState, now_ms: int) -> Result[bool]:
+@in_steps
+def balance_leaders(state: ClusterState, now_ms: int) -> Steps[bool]:
     """Elect preferred leaders where another one leads. True: there may be more, call again at once."""
     draft = Draft(state)
     changes = election_changes(draft, ElectionType.PREFERRED)
-    for topic, index, partition in state.partitions():
-        if len(draft.records) >= MAX_ELECTIONS:
-            break
-        if not has_preferred_leader(draft, topic, partition):
-            changes.change(topic, index, partition)
+    for is_next_step, some in scanned(state.partitions()):
+        if is_next_step:
+            yield
+        for topic, index, partition in some:
+            if len(draft.records) >= MAX_ELECTIONS:
+                return _elected(draft)
+            if not has_preferred_leader(draft, topic, partition):
+                changes.change(topic, index, partition)
     return _elected(draft)
 
 
-def elect_unclean(state: ClusterState, now_ms: int) -> Result[bool]:
+@in_steps
+def elect_unclean(state: ClusterState, now_ms: int) -> Steps[bool]:
     """Elect leaders for partitions without one, uncleanly where that is enabled. True: call again at once."""
     draft = Draft(state)
     changes = election_changes(draft, ElectionType.UNCLEAN)
-    for topic, index, partition in state.partitions():
-        if len(draft.records) >= MAX_ELECTIONS:
-            break
-        if partition.leader is None and state.is_unclean_election_enabled(topic):
-            with suppress(EligibleLeadersNotAvailable):
-                elect_leader(changes, topic.name, index, ElectionType.UNCLEAN)
+    for is_next_step, some in scanned(state.partitions()):
+        if is_next_step:
+            yield
+        for topic, index, partition in some:
+            if len(draft.records) >= MAX_ELECTIONS:
+                return _elected(draft)
+            if partition.leader is None and state.is_unclean_election_enabled(topic):
+                with suppress(EligibleLeadersNotAvailable):
+                    elect_leader(changes, topic.name, index, ElectionType.UNCLEAN)
     return _elected(draft)
 
 

@@ -183,15 +183,17 @@ def follow(shell: Shell) -> Follower:
     return follower
 
 
-async def join(controller: Controller, *, incarnation: int = 1, previous: int = -1) -> int:
+async def join(
+    controller: Controller, *, broker_id: int = 1, incarnation: int = 1, previous: int = -1
+) -> int:
     response = await controller.request(
         ApiKey.BROKER_REGISTRATION,
         BrokerRegistrationRequest(
-            broker_id=1,
+            broker_id=broker_id,
             cluster_id=CLUSTER_ID,
             incarnation_id=UUID(int=incarnation),
             rack=None,
-            log_dirs=[directory(1)],
+            log_dirs=[directory(broker_id)],
             previous_broker_epoch=previous,
             features=[
                 Feature(name="metadata.version", min_supported_version=7, max_supported_version=30),
@@ -203,9 +205,15 @@ async def join(controller: Controller, *, incarnation: int = 1, previous: int = 
     )
     assert response.error_code == ErrorCode.none
     epoch = response.broker_epoch
-    beat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=10**9)
-    assert not (await controller.request(ApiKey.BROKER_HEARTBEAT, beat)).is_fenced
+    assert not (await heartbeat(controller, epoch, broker_id=broker_id)).is_fenced
     return epoch
+
+
+def heartbeat(controller: Controller, epoch: int, *, broker_id: int = 1, **fields: Any) -> Awaitable[Any]:
+    beat = BrokerHeartbeatRequest(
+        broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=10**9, **fields
+    )
+    return controller.request(ApiKey.BROKER_HEARTBEAT, beat)
 
 
 def create(controller: Controller, name: str, count: int = 1) -> Awaitable[Any]:

@@ -81,8 +81,10 @@ def decided_for_itself(
 UPDATES: dict[str, Callable[[Draft], None]] = {
     "fenced": lambda each: steps.at_once(leader_and_isr_updates.remove_from_isrs(each, 1)),
     "unclean": lambda each: steps.at_once(leader_and_isr_updates.remove_from_isrs_and_elrs(each, 1)),
-    "unfenced": leader_and_isr_updates.elect_missing_leaders,
-    "disk": lambda each: leader_and_isr_updates.remove_offline_replicas(each, 1, [directory(1)]),
+    "unfenced": lambda each: steps.at_once(leader_and_isr_updates.elect_missing_leaders(each)),
+    "disk": lambda each: steps.at_once(
+        leader_and_isr_updates.remove_offline_replicas(each, 1, [directory(1)])
+    ),
     "preferred": lambda each: elect(each, ElectionType.PREFERRED),
     "elected uncleanly": lambda each: elect(each, ElectionType.UNCLEAN),
 }

@@ -580,7 +580,7 @@ async def test_a_periodic_task_that_fails_comes_again_later(
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("ottla.controller.membership.brokers.expire_sessions", fails)
+    monkeypatch.setattr("ottla.controller.membership.brokers.expire_sessions.steps", fails)
     await shell.ring()
     assert "maybeFenceStaleBroker has failed" in caplog.text
     assert shell.timers[-1][0] == 300

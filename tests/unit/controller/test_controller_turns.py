@@ -4,19 +4,24 @@ About KIP-500.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from controller_shell import Shell, create, follow, join, lose_the_leadership
+from controller_shell import Shell, create, follow, heartbeat, join, lose_the_leadership
+from controller_support import directory
 
+from ottla.controller.controller import Controller
 from ottla.controller.metadata_log.new_batches import batches_of
+from ottla.controller.periodic import PERIODIC_TASKS
 from ottla.controller.state import ClusterState
 from ottla.metadata import records as r
 from ottla.metadata.image import InvalidMetadata
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, NotController
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
 
 @pytest.fixture
@@ -35,9 +40,9 @@ async def turns_until(condition: Callable[[], bool]) -> int:
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten records in a turn, or ten partitions that a registration scans."""
+    """Ten records in a turn, or ten partitions that are scanned."""
     monkeypatch.setattr("ottla.controller.metadata_log.new_batches.RECORDS_OF_STEP", 10)
-    monkeypatch.setattr("ottla.controller.partitions.leader_and_isr_updates.PARTITIONS_OF_STEP", 10)
+    monkeypatch.setattr("ottla.controller.steps.PARTITIONS_OF_STEP", 10)
     monkeypatch.setattr("ottla.runtime.turns.MAX_STEPS", 1)
 
 
@@ -247,6 +252,59 @@ async def test_a_registration_scans_the_partitions_in_turns_and_nothing_is_decid
     await shell.stop()
 
 
+def periodic(name: str) -> Callable[[Controller, int], Awaitable[Any]]:
+    (task,) = (each for each in PERIODIC_TASKS if each.name == name)
+    return lambda controller, _epoch: controller._run_periodic(task)
+
+
+def beat(**fields: Any) -> Callable[[Controller, int], Awaitable[Any]]:
+    return lambda controller, epoch: heartbeat(controller, epoch, broker_id=2, **fields)
+
+
+#: Decisions about broker 2, whose epoch is given, that scan all partitions.
+SCANS: dict[str, Callable[[Controller, int], Awaitable[Any]]] = {
+    "unfenced": beat(),
+    "fenced": beat(want_fence=True),
+    "its session expires": periodic("maybeFenceStaleBroker"),
+    "shut down": beat(want_shut_down=True),
+    "a directory fails": beat(offline_log_dirs=[directory(2)]),
+    "unregistered": lambda controller, _epoch: controller.request(
+        ApiKey.UNREGISTER_BROKER, UnregisterBrokerRequest(broker_id=2)
+    ),
+    "preferred leaders": periodic("electPreferred"),
+    "unclean elections": periodic("electUnclean"),
+}
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.logs("its session has expired")
+@pytest.mark.parametrize("scan", SCANS)
+async def test_the_partitions_are_scanned_in_turns_and_nothing_is_decided_in_between(shell: Shell, scan: str):
+    """Broker 2 has no replica: these decisions have few records, which are encoded and replayed in one turn."""
+    controller = await shell.start()
+    epochs = {1: await join(controller)}
+    await create(controller, "t", 1000)
+    epochs[2] = await join(controller, broker_id=2)
+    if scan == "unfenced":
+        await heartbeat(controller, epochs[2], broker_id=2, want_fence=True)
+    elif scan == "its session expires":
+        shell.seconds += 20
+        await heartbeat(controller, epochs[1])
+    end_offset = shell.quorum.end_offset
+    scanning = asyncio.ensure_future(SCANS[scan](controller, epochs[2]))
+    await asyncio.sleep(0)
+    other = asyncio.ensure_future(create(controller, "u"))
+    for _ in range(20):
+        await asyncio.sleep(0)
+        assert (shell.quorum.end_offset, other.done()) == (end_offset, False)
+    await scanning
+    broker = controller.image.brokers.get(2)
+    is_fenced = scan in ("fenced", "its session expires", "shut down")
+    assert (broker is None, broker is not None and broker.is_fenced) == (scan == "unregistered", is_fenced)
+    assert (await other).topics[0].error_code == ErrorCode.none
+    await shell.stop()
+
+
 async def test_a_large_decision_of_a_controller_that_is_deposed_in_between_is_forgotten(shell: Shell):
     controller = await shell.start()
     follower = follow(shell)
@@ -299,9 +357,7 @@ async def test_a_heartbeat_is_decided_before_all_that_waits(shell: Shell):
     await asyncio.sleep(0)
     shell.seconds += 20
     await shell.ring()
-    beat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=10**9)
-    response = await controller.request(ApiKey.BROKER_HEARTBEAT, beat)
-    assert not response.is_fenced
+    assert not (await heartbeat(controller, epoch)).is_fenced
     assert sum(creation.done() for creation in creations) <= 1
     await asyncio.gather(*creations)
     assert not controller.image.brokers[1].is_fenced
