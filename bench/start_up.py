@@ -211,7 +211,7 @@ def _traced_start(folder: Path, settings: Mapping[str, str]) -> list[Imported]:
     try:
         server.start()
         server.stop()
-        return [*imported(server.log_file.read_text().partition("\nREADY ")[0])]
+        return [*imported(server.log_file().read_text().partition("\nREADY ")[0])]
     finally:
         server.kill()
         shutil.rmtree(folder)

@@ -39,7 +39,7 @@ def _watched(load: Measure[Server]) -> Measure[Server]:
     def run(server: Server, scale: float) -> Sample:
         READER.new()
         throughput = load.run(server, scale)["bytes_per_s"]
-        turns = READER.new(log=server.log_file)
+        turns = READER.new(log=server.log_file())
         return {
             "turns_per_gb": len(turns) / (_MEGABYTES * 1e6 * scale / GIGABYTE),
             "longest_turn_s": max((turn.own_s for turn in turns), default=0.0),

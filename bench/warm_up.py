@@ -7,7 +7,7 @@ gets the same rounds.
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,6 +55,12 @@ def warm_up(
     began = time.monotonic()
     while len(costs) < most_rounds and not is_steady(costs) and time.monotonic() - began < most_s:
         by_load = run_round()
-        costs.append(statistics.geometric_mean(by_load.values()))
+        costs.append(_cost(by_load.values()))
         say(f"warm-up {len(costs)}  " + ", ".join(f"{load} {cost:.3g}" for load, cost in by_load.items()))
     return WarmUp(costs=costs, is_steady=is_steady(costs))
+
+
+def _cost(costs: Iterable[float]) -> float:
+    # A short load may use less than the system's unit of processor time, 10 ms, and cost nothing.
+    known = [cost for cost in costs if cost]
+    return statistics.geometric_mean(known) if known else 0.0

@@ -98,13 +98,13 @@ def _broker(folder: Path, count: int, runs: int) -> dict[str, list[Sample]]:
 def _server(folder: Path, data: Path) -> Ottla:
     server = Ottla(folder / "server")
     if data.exists():
-        data.rename(server.folder / "data")
+        data.rename(server.data_dir())
     return server
 
 
 def _put_back(server: Ottla, data: Path) -> None:
     server.kill()
-    (server.folder / "data").rename(data)
+    server.data_dir().rename(data)
     shutil.rmtree(server.folder)
 
 

@@ -37,7 +37,7 @@ def recovery(folder: Path, *, runs: int, scale: float) -> Cases:
             template, count = _folder(at, size_bytes, batch_bytes)
             servers = [kind(at / kind.name) for kind in _KINDS.values()]
             for server in servers:
-                shutil.copytree(template, server.folder / "data")
+                shutil.copytree(template, server.data_dir())
             found = samples.setdefault(name, {server.name: [] for server in servers})
             for run in range(runs):
                 for server in servers if run % 2 == 0 else reversed(servers):
@@ -74,7 +74,7 @@ def _folder(folder: Path, size_bytes: int, batch_bytes: int) -> tuple[Path, int]
         server.stop()
     finally:
         server.kill()
-    data = server.folder / "data"
+    data = server.data_dir()
     batch, count = batch_of(batch_bytes)
     times = size_bytes // len(batch)
     with storage_open.opened(data, LogConfig()) as logs:
@@ -94,7 +94,7 @@ def _make_unclean(data: Path) -> None:
 
 def _start_twice(server: Server, count: int) -> Sample:
     """Start the server on its folder as it was left, and as after a crash; it is left cleanly then."""
-    data = server.folder / "data"
+    data = server.data_dir()
     found = {"clean_s": _start(server, count)}
     if isinstance(server, Ottla):
         _make_unclean(data)

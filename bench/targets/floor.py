@@ -33,7 +33,7 @@ class FloorServer(Server):
 
     def _command(self) -> list[str]:
         receive, send = (self.settings[f"socket.{each}.buffer.bytes"] for each in ("receive", "send"))
-        return _command(self.port, self.folder / "data", receive, send)
+        return _command(self.port, self.data_dir(), receive, send)
 
     def _environment(self) -> dict[str, str]:
         return ottla_environment()

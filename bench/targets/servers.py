@@ -105,7 +105,7 @@ def ottla_environment() -> dict[str, str]:
 
 
 class Server:
-    """One broker: started once, measured through its process."""
+    """One broker, which is all of its cluster: `Nodes` of `target.py`; measured through its process."""
 
     #: The name of the broker in tables and results.
     name: str
@@ -120,9 +120,12 @@ class Server:
         self.settings: Mapping[str, str] = {**_COMMON, **settings}
         self._child: Child | None = None
 
-    @property
-    def log_file(self) -> Path:
-        """The file to which the broker's process writes its log lines."""
+    def data_dir(self, node_id: int = NODE_ID) -> Path:
+        """Return the directory in which the broker has its logs."""
+        return self.folder / "data"
+
+    def log_file(self, node_id: int = NODE_ID) -> Path:
+        """Return the file to which the broker's process writes its log lines."""
         return self.folder / "broker.log"
 
     @property
@@ -143,7 +146,7 @@ class Server:
         began = time.perf_counter()
         self._format()
         formatted = time.perf_counter()
-        self._child = Child(self._command(), log=self.log_file, env=self._environment())
+        self._child = Child(self._command(), log=self.log_file(), env=self._environment())
         self._child.wait_until(lambda: WireClient.answers(self.port), timeout_s=60, interval_s=0.002)
         return StartUp(format_s=formatted - began, start_s=time.perf_counter() - formatted)
 
@@ -168,10 +171,25 @@ class Server:
         assert self._child is not None
         return usage_of(self._child)
 
+    def start_node(self, node_id: int) -> None:
+        """Start the broker and wait until it answers."""
+        self.start()
+
+    def stop_node(self, node_id: int) -> None:
+        """Stop the broker's process (SIGTERM), and wait until it has ended."""
+        self.stop()
+
+    def kill_node(self, node_id: int) -> None:
+        """Kill the broker's process (SIGKILL)."""
+        self.kill()
+
+    def node_pids(self) -> Mapping[str, int]:
+        """Return the broker's process, if it runs, as `broker-1`."""
+        return {f"broker-{NODE_ID}": pid for pid in self.broker_pids()}
+
     def broker_pids(self) -> Sequence[int]:
-        """Return the process id of the broker."""
-        assert self._child is not None
-        return [self._child.pid]
+        """Return the broker's process, if it runs."""
+        return [self._child.pid] if self._child is not None and self._child.is_running else []
 
     def _format(self) -> None:
         """Prepare a new data folder, where the broker does not do it itself."""
@@ -197,14 +215,14 @@ class Kafka(Server):
             "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller_port}",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",
             "controller.listener.names": "CONTROLLER",
-            "log.dirs": str(folder / "data"),
+            "log.dirs": str(self.data_dir()),
             **self.settings,
         }
         self.properties_file = folder / "server.properties"
         self.properties_file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
 
     def _format(self) -> None:
-        if not (self.folder / "data").exists():
+        if not self.data_dir().exists():
             command = [fetch.java(), "-Xmx256m", "-cp", f"{fetch.kafka_jars()}/*", "kafka.tools.StorageTool"]
             arguments = ["format", "-t", "q1Sh-9_ISia_zwGINzRvyQ", "-c", str(self.properties_file)]
             done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
@@ -231,7 +249,7 @@ class Ottla(Server):
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", *self._program(), "--port", str(self.port)]
-        command += ["--data-dir", str(self.folder / "data")]
+        command += ["--data-dir", str(self.data_dir())]
         for override in self.overrides:
             command += ["--set", override]
         return command

@@ -12,7 +12,7 @@ from typing import Final
 from ottla.bench.components.fetch import KAFKA_VERSION
 from ottla.bench.components.processes import StartFailed
 from ottla.bench.targets.clusters import CLUSTERS, Cluster
-from ottla.bench.targets.servers import SERVERS, Server
+from ottla.bench.targets.servers import NODE_ID, SERVERS
 from ottla.bench.targets.settings import SETTINGS
 from ottla.bench.targets.stores import DirectoryStore, MinioStore, Store
 from ottla.bench.targets.target import Broker, Nodes, TargetError
@@ -25,7 +25,6 @@ STARTABLE: Final[Mapping[str, str]] = {
     "ottla": f"Ottla {version('ottla')}",
     "kafka": f"Apache Kafka {KAFKA_VERSION}",
 }
-_ONE_BROKER: Final = 1
 
 
 def started(name: str, needs: ClusterNeeds, folder: Path, *, can_be_slow: bool = False) -> "StartedTarget":
@@ -44,11 +43,11 @@ def started(name: str, needs: ClusterNeeds, folder: Path, *, can_be_slow: bool =
     else:
         store = DirectoryStore(folder / "tier") if needs.tier is Tier.DIRECTORY else None
     properties = {**SETTINGS["default"], **_tier_properties(store, needs.brokers), **needs.properties}
-    if needs.brokers == _ONE_BROKER:
+    if needs.brokers == 1:
         server = SERVERS[name](folder / "nodes", properties)
-        nodes: Nodes = OneNode(server)
+        nodes: Nodes = server
         address = Address("127.0.0.1", server.port)
-        brokers = [Broker(broker_id=_ONE_BROKER, address=address, rack=None)]
+        brokers = [Broker(broker_id=NODE_ID, address=address, rack=None)]
     else:
         nodes = cluster = CLUSTERS[name](
             folder / "nodes",
@@ -165,55 +164,3 @@ class StartedTarget:
         lines = log.read_text(errors="replace").split("\n") if log.exists() else []
         last = next((line for line in reversed(lines) if line.strip()), "nothing")
         return f"{self.name}: broker {broker_id} has ended by itself; its log ends with: {last}"
-
-
-class OneNode:
-    """A server as the only node of its cluster; implements `Nodes`."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-
-    def start(self) -> None:
-        """Start the broker and wait until it serves."""
-        self.server.start()
-
-    def kill(self) -> None:
-        """Kill the broker's process (SIGKILL)."""
-        self.server.kill()
-
-    def broker_pids(self) -> Sequence[int]:
-        """Return the broker's process, if it runs."""
-        return self.server.broker_pids() if self.server.is_running else []
-
-    def node_pids(self) -> Mapping[str, int]:
-        """Return the broker's process, if it runs, as `broker-1`."""
-        return {"broker-1": self.server.broker_pids()[0]} if self.server.is_running else {}
-
-    def addresses(self) -> Mapping[int, Address]:
-        """Return the broker's address, if it runs, by its id."""
-        return self.server.addresses()
-
-    def start_node(self, node_id: int) -> None:
-        """Start the broker and wait until it answers."""
-        assert node_id == _ONE_BROKER
-        self.server.start()
-
-    def stop_node(self, node_id: int) -> None:
-        """Stop the broker's process (SIGTERM), and wait until it has ended."""
-        assert node_id == _ONE_BROKER
-        self.server.stop()
-
-    def kill_node(self, node_id: int) -> None:
-        """Kill the broker's process (SIGKILL)."""
-        assert node_id == _ONE_BROKER
-        self.server.kill()
-
-    def data_dir(self, node_id: int) -> Path:
-        """Return the directory in which the broker has its logs."""
-        assert node_id == _ONE_BROKER
-        return self.server.folder / "data"
-
-    def log_file(self, node_id: int) -> Path:
-        """Return the file to which the broker's process writes its log lines."""
-        assert node_id == _ONE_BROKER
-        return self.server.log_file

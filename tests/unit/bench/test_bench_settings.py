@@ -5,7 +5,7 @@ import pytest
 from ottla.bench.targets.clusters import Cluster, KafkaCluster, OttlaCluster
 from ottla.bench.targets.servers import Kafka, Ottla
 from ottla.bench.targets.settings import SETTINGS
-from ottla.bench.targets.started import OneNode, started
+from ottla.bench.targets.started import started
 from ottla.bench.targets.tiering_clusters import TIER_PROPERTIES, TieredKafka, TieredOttla
 from ottla.bench.workloads.model import ClusterNeeds, Tier
 from ottla.config.broker_config import BrokerConfig
@@ -66,9 +66,9 @@ def test_the_default_settings_are_kafkas_defaults():
 def properties_of(target):
     """The properties of each node of a started target."""
     match target.nodes:
-        case OneNode(server=Kafka() as server):
+        case Kafka() as server:
             return [read_properties(server.properties_file)]
-        case OneNode(server=Ottla() as server):
+        case Ottla() as server:
             return [standalone_profile() | dict(override.split("=", 1) for override in server.overrides)]
         case Cluster() as cluster:
             return [read_properties(node.properties_file) for node in cluster.nodes]

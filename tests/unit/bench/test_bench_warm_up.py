@@ -48,3 +48,8 @@ def test_each_load_of_a_round_counts_by_its_relative_change():
 def test_it_ends_after_the_most_seconds():
     result = warm_up(lambda: {"bulk": 1.0}, say=lambda _: None, most_s=0.0)
     assert (list(result.costs), result.is_steady) == ([], False)
+
+
+def test_a_load_that_is_too_short_to_cost_anything_does_not_count():
+    rounds = iter([{"bulk": 4.0, "short": 0.0}, {"bulk": 0.0}])
+    assert list(warm_up(lambda: next(rounds), say=lambda _: None, most_rounds=2).costs) == [4.0, 0.0]
