@@ -5,7 +5,6 @@
 Prints tables and writes them, with every sample, to bench/results/. bench/PROGRAMS.md says how to read them.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 from ottla.bench.harness import Program
@@ -45,10 +44,5 @@ PROGRAM: Final[Program[Server]] = Program(
 )
 
 
-def run(arguments: Sequence[str] | None = None) -> None:
-    """Run the program with the options of the command line."""
-    main(arguments, PROGRAM)
-
-
 if __name__ == "__main__":
-    run()
+    main(None, PROGRAM)

@@ -7,7 +7,7 @@ Prints tables and writes them, with every sample, to bench/results/. bench/PROGR
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from ottla.bench.figures import COUNT, SECONDS, Figure, LoadFailed, Sample
@@ -128,10 +128,5 @@ PROGRAM: Final[Program[Cluster]] = Program(
 )
 
 
-def run(arguments: Sequence[str] | None = None) -> None:
-    """Run the program with the options of the command line."""
-    main(arguments, PROGRAM)
-
-
 if __name__ == "__main__":
-    run()
+    main(None, PROGRAM)

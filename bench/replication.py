@@ -5,7 +5,7 @@
 Prints tables and writes them, with every sample, to bench/results/. bench/PROGRAMS.md says how to read them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -192,10 +192,5 @@ PROGRAM: Final[Program[Cluster]] = Program(
 )
 
 
-def run(arguments: Sequence[str] | None = None) -> None:
-    """Run the program with the options of the command line."""
-    main(arguments, PROGRAM)
-
-
 if __name__ == "__main__":
-    run()
+    main(None, PROGRAM)

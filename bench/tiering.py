@@ -7,7 +7,7 @@ Prints tables and writes them, with every sample, to bench/results/. bench/PROGR
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -231,10 +231,5 @@ PROGRAM: Final[Program[Cluster]] = Program(
 )
 
 
-def run(arguments: Sequence[str] | None = None) -> None:
-    """Run the program with the options of the command line."""
-    main(arguments, PROGRAM)
-
-
 if __name__ == "__main__":
-    run()
+    main(None, PROGRAM)

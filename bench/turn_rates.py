@@ -10,7 +10,6 @@ two loops by. bench/PROGRAMS.md says more.
 """
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -69,11 +68,7 @@ PROGRAM: Final[Program[Server]] = Program(
 )
 
 
-def run(arguments: Sequence[str] | None = None) -> None:
-    """Run the program with the options of the command line, with nodes that watch their event loops."""
-    with watched():
-        main(["--no-observe", *(sys.argv[1:] if arguments is None else arguments)], PROGRAM)
-
-
 if __name__ == "__main__":
-    run()
+    # Nodes that watch their event loops, in all runs.
+    with watched():
+        main(["--no-observe", *sys.argv[1:]], PROGRAM)

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from ottla.bench.targets.wire import Address, RequestFailed, WireClient
+from ottla.config.config_def import AlterOperation
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -19,6 +20,12 @@ from ottla.protocol.messages.describe_quorum import (
 from ottla.protocol.messages.describe_quorum import PartitionData as QuorumPartition
 from ottla.protocol.messages.describe_quorum import TopicData as QuorumTopic
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -36,6 +43,7 @@ from ottla.protocol.special_timestamps import LATEST
 _PATIENCE_S: Final = 120
 _POLL_S: Final = 0.02
 _TIMEOUT_MS: Final = 60_000
+_TOPIC_RESOURCE: Final = 2
 
 
 class ClusterClient:
@@ -187,6 +195,21 @@ class ClusterClient:
         if any(row.error_code for row in rows):
             raise RequestFailed(f"ListOffsets: {rows}")
         return {row.partition_index: row.offset for row in rows}
+
+    def alter_topic(self, name: str, configs: Mapping[str, str]) -> None:
+        """Set these configurations of a topic. Raises RequestFailed."""
+        altered = [
+            AlterableConfig(name=key, config_operation=AlterOperation.SET, value=value)
+            for key, value in configs.items()
+        ]
+        resource = AlterConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=name, configs=altered)
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        response = self.any_broker.request(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse
+        )
+        row = response.responses[0]
+        if row.error_code:
+            raise RequestFailed(f"{name}: {ErrorCode(row.error_code).name} {row.error_message}")
 
     def elect_preferred(self, name: str) -> None:
         """Let the preferred replica of each partition lead (KIP-183). Raises RequestFailed."""

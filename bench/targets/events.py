@@ -13,7 +13,6 @@ from ottla.bench.components.processes import StartFailed
 from ottla.bench.targets.cluster_client import ClusterClient
 from ottla.bench.targets.clusters import wipe
 from ottla.bench.targets.conditions import wait_for
-from ottla.bench.targets.configs import TOPIC, alter_configs
 from ottla.bench.targets.target import Nodes, Target, TargetError
 from ottla.bench.targets.wire import RequestFailed
 from ottla.bench.workloads.model import Action, Event
@@ -71,7 +70,7 @@ def _act(event: Event, target: Target, topics: Mapping[str, str], beside: Execut
         case Action.ALTER_TOPIC:
             assert event.topic is not None
             with ClusterClient(target.addresses()) as client:
-                alter_configs(client.any_broker, TOPIC, topics[event.topic], event.configs)
+                client.alter_topic(topics[event.topic], event.configs)
         case Action.WAIT:
             pass
         case _:

@@ -6,16 +6,21 @@ from typing import Final
 
 import psutil
 
-from ottla.bench.targets.configs import config_of_broker
 from ottla.bench.targets.stores import Store
 from ottla.bench.targets.target import Broker, Nodes, TargetError
 from ottla.bench.targets.wire import Address, RequestFailed, WireClient
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.errors import ErrorCode, MalformedMessage
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 _TIMEOUT_S: Final = 5.0
+_BROKER_RESOURCE: Final = 4
 #: Programs that listen in the name of a server that is elsewhere: their usage is not the broker's.
 _FORWARDERS: Final = {"docker-proxy", "rootlessport", "ssh", "sshd", "kubectl"}
 
@@ -64,7 +69,7 @@ def _has_tier(name: str, broker: Broker) -> bool:
     host, port = broker.address
     try:
         with WireClient(port, host=host, timeout_s=_TIMEOUT_S) as client:
-            value = config_of_broker(client, broker.broker_id, "remote.log.storage.system.enable")
+            value = _config_of_broker(client, broker.broker_id, "remote.log.storage.system.enable")
     except (OSError, MalformedMessage) as error:
         raise TargetError(
             f"--target {name}: broker {broker.broker_id} does not answer at {broker.address}, "
@@ -74,6 +79,18 @@ def _has_tier(name: str, broker: Broker) -> bool:
         # It may not be asked: topics are created without tiering.
         return False
     return value == "true"
+
+
+def _config_of_broker(client: WireClient, broker_id: int, key: str) -> str | None:
+    """Return a configuration of the broker that is asked; None if it has none of that name. Raises RequestFailed."""
+    resource = DescribeConfigsResource(
+        resource_type=_BROKER_RESOURCE, resource_name=str(broker_id), configuration_keys=[key]
+    )
+    request = DescribeConfigsRequest(resources=[resource])
+    row = client.request(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse).results[0]
+    if row.error_code:
+        raise RequestFailed(f"broker {broker_id}: {ErrorCode(row.error_code).name} {row.error_message}")
+    return row.configs[0].value if row.configs else None
 
 
 def _words(error: Exception) -> str:

@@ -15,7 +15,6 @@ from typing import Final
 from ottla.bench.figures import LoadFailed
 from ottla.bench.targets.cluster_client import ClusterClient
 from ottla.bench.targets.clusters import Cluster, KafkaCluster, OttlaCluster
-from ottla.bench.targets.configs import TOPIC, alter_configs
 from ottla.bench.targets.store_clients import BucketClient
 from ottla.bench.targets.stores import DirectoryStore, MinioStore
 from ottla.bench.targets.turn_logs import READER
@@ -136,7 +135,7 @@ class TieredTopic:
 
     def alter(self, configs: Mapping[str, str]) -> None:
         """Set these configurations of the topic. Raises RequestFailed."""
-        alter_configs(self._client.broker(_LEADER), TOPIC, self.name, configs)
+        self._client.alter_topic(self.name, configs)
 
     def check(self, count: int) -> None:
         """Raise LoadFailed unless so many records are committed."""
