@@ -84,7 +84,7 @@ def index_page(reports: Mapping[str, Report]) -> str:
         for name, report in reports.items()
     ]
     programs = [f"- [{name.removesuffix('.md')}]({name}): {words}" for name, words in PROGRAM_PAGES.items()]
-    measured = ["What is measured without Spark ([PROGRAMS.md](../../bench/PROGRAMS.md)):", "", *programs, ""]
+    measured = ["Measurements without Spark ([PROGRAMS.md](../../bench/PROGRAMS.md)):", "", *programs, ""]
     return "\n".join([*lines, *aligned(questions), "", *measured, *table(reports, ""), ""])
 
 
