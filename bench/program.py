@@ -132,23 +132,28 @@ def _add_dimensions(parser: argparse.ArgumentParser, program: Program[T]) -> Non
     parser.add_argument("--seconds", type=float, default=program.seconds, metavar="S", help=words)
     words = f"at most; fewer if the CPU falls no more before (default: {MOST_ROUNDS})"
     parser.add_argument("--warm-up-rounds", type=int, default=MOST_ROUNDS, metavar="N", help=words)
-    words = "measure although the tree differs from its commit; the report says so"
+    words = "measure even if the tree differs from its commit; the report notes it"
     parser.add_argument("--allow-dirty", action="store_true", help=words)
 
 
 def _add_parts(parser: argparse.ArgumentParser, program: Program[T]) -> None:
     """Add the options of runs that are only printed."""
-    parser.add_argument("--no-save", action="store_true", help="print only")
-    words = "one short run after one round of warm-up, printed only: whether it works"
+    parser.add_argument("--no-save", action="store_true", help="print the result without saving it")
+    words = "one short run after one round of warm-up, not saved: a check that the program works"
     parser.add_argument("--quick", action="store_true", help=words)
-    words = "only measures whose name has this in it, printed only; may be repeated"
+    words = "run only measures whose name contains this text, and do not save them; may be repeated"
     parser.add_argument("--only", action="append", metavar="TEXT", help=words)
     words = (
-        "rounds of Ottla for turns of its event loop, and what its CPU is spent on (default: if it is saved)"
+        "rounds of Ottla alone for turns of its event loop and profiles of its CPU (default: if it is saved)"
     )
     parser.add_argument("--observe", action=argparse.BooleanOptionalAction, default=None, help=words)
     names = sorted(_subjects(program))
-    parser.add_argument("--server", action="append", choices=names, help="only this one, printed only")
+    parser.add_argument(
+        "--server",
+        action="append",
+        choices=names,
+        help="measure only this server, and do not save the result",
+    )
 
 
 def _subjects(program: Program[T]) -> dict[str, Callable[[Path, Mapping[str, str]], T]]:

@@ -47,7 +47,7 @@ class CheckedCopies(StorageManagerInFront):
             check_batches(metadata, read, of=str(path))
         except DamagedSegment as error:
             raise DamagedSegment(
-                f"{error}. It is not copied, nor what is behind it, until it reads well or another replica leads"
+                f"{error}. Neither it nor later segments are copied until it can be read or another replica leads"
             ) from error
         finally:
             files.close(fd)

@@ -220,10 +220,10 @@ class RemoteLogMetadataCache:
         for number, epoch in self._epochs.items():
             for column in (epoch.starts, epoch.ends):
                 if not all(map(lt, column, column[1:])):
-                    raise ValueError(f"the copies of epoch {number} are in no order")
+                    raise ValueError(f"the copies of epoch {number} are not in order")
             bounds = list(chain.from_iterable(epoch.removed))
             if not all(map(lt, bounds, bounds[1:])):
-                raise ValueError(f"what is deleted of epoch {number} is in no order")
+                raise ValueError(f"the deleted copies of epoch {number} are not in order")
             self._columns.check_referenced(number, epoch.slots, epoch.starts, epoch.ends)
             self._columns.check_unreferenced(number, epoch.unreferenced)
         if not self._columns.epoch_numbers() <= self._epochs.keys():

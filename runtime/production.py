@@ -253,7 +253,9 @@ class ProductionRuntime:
             end = partial(executor.shutdown, cancel_futures=not is_for_disks, timeout_s=timeout_s)
             await self.loop.run_in_executor(None, end)
             if is_for_disks and executor.usage()[0]:
-                _LOG.error("The work of the threads %r does not end; it is left behind", pool.value)
+                _LOG.error(
+                    "The work of the threads %r does not end; the runtime closes without it", pool.value
+                )
         self.stalls.stop()
         await self.loop.run_in_executor(None, self.stalls.join)
 

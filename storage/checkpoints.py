@@ -53,10 +53,10 @@ def decode(data: bytes, parse: Callable[[Sequence[str]], T]) -> list[T]:
         lines = data.decode().splitlines()
         if len(lines) < 2:
             if lines and int(lines[0]) != VERSION:
-                raise CorruptCheckpoint(f"Version {lines[0]}")
+                raise CorruptCheckpoint(f"Version {lines[0]} is unknown")
             return []
         if int(lines[0]) != VERSION:
-            raise CorruptCheckpoint(f"Version {lines[0]}")
+            raise CorruptCheckpoint(f"Version {lines[0]} is unknown")
         if not data.endswith(b"\n"):
             raise CorruptCheckpoint("The last line was cut off")  # perhaps within its number
         entries = [parse(line.split()) for line in lines[2:]]

@@ -15,7 +15,7 @@ from ottla.bench.spark.session import SparkCannotStart, spark_session
 
 @click.command()
 @click.argument("results", nargs=-1, required=True, metavar="RESULT...", type=click.Path(path_type=Path))
-@click.option("--master", default="local[2]", show_default=True, help="Where Spark runs.")
+@click.option("--master", default="local[2]", show_default=True, help="The Spark master.")
 def compare(results: Sequence[Path], master: str) -> None:
     """Compare results: medians, spread, ratio, and whether the difference exceeds the noise.
 

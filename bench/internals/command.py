@@ -76,17 +76,17 @@ def run(program: str, measures: Mapping[str, Measure], *, description: str | Non
         "--only",
         action="append",
         choices=sorted(measures),
-        help="only this table; may be repeated (default: all)",
+        help="measure only this table; may be repeated (default: all)",
     )
     parser.add_argument(
-        "--data-dir", type=Path, metavar="FOLDER", help="where the files go (default: $TMPDIR, or /tmp)"
+        "--data-dir", type=Path, metavar="FOLDER", help="the folder of the files (default: $TMPDIR, or /tmp)"
     )
     parser.add_argument(
         "--allow-dirty",
         action="store_true",
-        help="measure although the tree differs from its commit; the report says so",
+        help="measure even if the tree differs from its commit; the report notes it",
     )
-    parser.add_argument("--no-save", action="store_true", help="print only")
+    parser.add_argument("--no-save", action="store_true", help="print the result without saving it")
     options = parser.parse_args()
     end_on_signals()
     try:

@@ -12,7 +12,7 @@ from ottla.bench.page.files import PAGE, NotAResult, write_pages
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for them; by default beside each result.",
+    help="The folder of the pages; by default each one is beside its result.",
 )
 def report(results: tuple[Path, ...], out: Path | None) -> None:
     """Write report.html and pictures (PNG) of RESULTS: result folders, or JSON files of bench/results."""

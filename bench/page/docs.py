@@ -81,7 +81,7 @@ def write_index(folder: Path) -> None:
 @click.command()
 @click.argument("results", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option(
-    "--out", default=FOLDER, type=click.Path(file_okay=False, path_type=Path), help="Folder of the pages."
+    "--out", default=FOLDER, type=click.Path(file_okay=False, path_type=Path), help="The folder of the pages."
 )
 @click.option("--least-runs", default=LEAST_RUNS, show_default=True, help="Refuse results with fewer runs.")
 def main(results: Sequence[Path], out: Path, least_runs: int) -> None:

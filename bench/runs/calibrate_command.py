@@ -39,24 +39,27 @@ _PARTITIONS: Final = 2
     show_default=True,
     help="The target of the comparison with kafka-producer-perf-test.",
 )
-@click.option("--master", default="local[2]", show_default=True, help="Where Spark's tasks run.")
+@click.option("--master", default="local[2]", show_default=True, help="The Spark master.")
 @click.option("--runs", type=click.IntRange(min=1), default=_RUNS, show_default=True)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=_SECONDS,
     show_default=True,
-    help="About how long each load takes.",
+    help="The approximate time of each load.",
 )
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("bench-results"),
     show_default=True,
-    help="The result gets a folder in this one.",
+    help="The folder in which the result gets its folder.",
 )
 @click.option(
-    "--allow-dirty", "is_dirty_allowed", is_flag=True, help="Although the tree differs from its commit."
+    "--allow-dirty",
+    "is_dirty_allowed",
+    is_flag=True,
+    help="Measure even if the tree differs from its commit; the report notes it.",
 )
 def calibrate(
     *, start: str, master: str, runs: int, seconds: float, out: Path, is_dirty_allowed: bool

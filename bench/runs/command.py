@@ -48,13 +48,13 @@ class _NamedTarget(click.ParamType[tuple[str, str]]):
 @click.command("run", no_args_is_help=True)
 @click.argument("workload")
 @click.option(
-    "--target", "targets", type=_NamedTarget(), multiple=True, help="A cluster that runs; may be repeated."
+    "--target", "targets", type=_NamedTarget(), multiple=True, help="A running cluster; may be repeated."
 )
 @click.option(
     "--start",
     type=click.Choice([*STARTABLE, MINIO]),
     multiple=True,
-    help=f"Start a cluster on this machine; may be repeated. {MINIO}: its remote tier is a MinIO server (Ottla).",
+    help=f"Start a cluster on this machine; may be repeated. {MINIO} starts a MinIO server, Ottla's remote tier.",
 )
 @click.option(
     "--store", type=click.Choice(_STORES), help="The remote tier's store, instead of the workload's choice."
@@ -63,54 +63,54 @@ class _NamedTarget(click.ParamType[tuple[str, str]]):
     "--master",
     default="local[2]",
     show_default=True,
-    help="Where Spark's tasks run: local[N], or spark://HOST:PORT.",
+    help="The Spark master: local[N], or spark://HOST:PORT.",
 )
 @click.option(
     "--runs",
     type=click.IntRange(min=1),
     default=_RUNS,
     show_default=True,
-    help="Interleaved runs; medians are shown.",
+    help="The number of interleaved runs; medians are shown.",
 )
 @click.option(
     "--seconds-factor",
     type=click.FloatRange(min=0, min_open=True),
     default=1.0,
-    help="Times and numbers of records of the workload, times this factor.",
+    help="Multiply the times and numbers of records of the workload by this factor.",
 )
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=_OUT,
     show_default=True,
-    help="The result gets a folder in this one.",
+    help="The folder in which the result gets its folder.",
 )
 @click.option(
     "--disk",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=tempfile.gettempdir(),
     show_default=True,
-    help="Where clusters that are started keep their files.",
+    help="The folder of the files of started clusters.",
 )
 @click.option(
     "--warm-up-rounds",
     type=click.IntRange(min=0),
     default=_WARM_UP_ROUNDS,
     show_default=True,
-    help="At most, for each cluster that is started; fewer if its CPU falls no more before, or after 35 s.",
+    help="Warm-up rounds of each started cluster, at most; they end when its CPU falls no more, or after 35 s.",
 )
 @click.option(
     "--observe/--no-observe",
     "is_observed",
     default=None,
-    help="One more run of an Ottla of its own, if one is started: turns of its event loops above 5 ms. By "
+    help="Count turns of the event loops above 5 ms in an extra run of a separate Ottla, if --start names it. By "
     "default unless --runs is 1.",
 )
 @click.option(
     "--allow-dirty",
     "is_dirty_allowed",
     is_flag=True,
-    help="Measure although the tree differs from its commit; the report says so.",
+    help="Measure even if the tree differs from its commit; the report notes it.",
 )
 def run_workload(
     *,

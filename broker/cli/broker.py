@@ -43,7 +43,9 @@ _INPUT_BYTES = 4096
     "s3://BUCKET/PREFIX?endpoint=URL&region=...",
 )
 @click.option(
-    "--until-stdin-ends", is_flag=True, help="Stop when the standard input ends, as after a parent's death."
+    "--until-stdin-ends",
+    is_flag=True,
+    help="Stop when the standard input ends, for instance because the parent process has ended.",
 )
 def start_broker(
     properties: Path | None,

@@ -50,32 +50,32 @@ def cluster() -> None:
 @cluster.command("up")
 @click.option("--brokers", "broker_count", type=click.IntRange(1, 100), default=3, show_default=True)
 @click.option("--controllers", "controller_count", type=click.IntRange(1, 100), default=3, show_default=True)
-@click.option("--racks", default="", metavar="A,B,C", help="Racks of the brokers, in turn.")
+@click.option("--racks", default="", metavar="A,B,C", help="Racks, given to the brokers in turn.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=9092,
     show_default=True,
-    help="The first broker's port, the others' follow; 0 takes free ones.",
+    help="The port of the first broker; the others get the next ports. 0 takes free ones.",
 )
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("cluster"),
     show_default=True,
-    help="Where the nodes have their folders.",
+    help="The folder in which each node gets a folder.",
 )
 @click.option(
     "--tier",
     metavar="DIR|URL",
-    help="Tiered storage of all nodes, when they are new: a directory, or s3://BUCKET/PREFIX?endpoint=URL&region=...",
+    help="Tiered storage of a new cluster: a directory, or s3://BUCKET/PREFIX?endpoint=URL&region=...",
 )
 @click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A configuration of all nodes, when they are new.",
+    help="Set a configuration of all nodes of a new cluster; may be repeated.",
 )
 def cluster_up(
     broker_count: int,

@@ -52,9 +52,16 @@ def random_uuid() -> None:
 @_with_config
 @click.option("-t", "--cluster-id", required=True, help="The cluster's id; `ottla random-uuid` draws one.")
 @click.option("-r", "--release-version", help="The Kafka release whose features the cluster starts with.")
-@click.option("-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="One feature's level.")
 @click.option(
-    "-S", "--add-scram", multiple=True, help="A first user: 'SCRAM-SHA-256=[name=alice,password=secret]'."
+    "-f",
+    "--feature",
+    "features",
+    multiple=True,
+    metavar="NAME=LEVEL",
+    help="Set the level of a feature; may be repeated.",
+)
+@click.option(
+    "-S", "--add-scram", multiple=True, help="Create a user: 'SCRAM-SHA-256=[name=alice,password=secret]'."
 )
 @click.option("-s", "--standalone", is_flag=True, help="This controller is the only voter of a new quorum.")
 @click.option(
@@ -63,7 +70,7 @@ def random_uuid() -> None:
     metavar="ID@HOST:PORT:DIRECTORY,...",
     help="The voters of a new quorum; the same for all of its nodes.",
 )
-@click.option("-N", "--no-initial-controllers", is_flag=True, help="This node joins a quorum that exists.")
+@click.option("-N", "--no-initial-controllers", is_flag=True, help="This node joins an existing quorum.")
 @click.option("-g", "--ignore-formatted", is_flag=True, help="Leave formatted directories as they are.")
 def format_directories(
     properties: Path,

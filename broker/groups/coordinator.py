@@ -160,7 +160,9 @@ class GroupCoordinator:
         self._check_members_group(group_id)
         config = self.config
         if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
-            raise InvalidSessionTimeout(f"{request.session_timeout_ms} ms is out of bounds")
+            raise InvalidSessionTimeout(
+                f"the session timeout {request.session_timeout_ms} ms is out of bounds"
+            )
         shard_runtime = self._shard_of(group_id)
         shard = shard_runtime.shard
         group = shard.groups.get(group_id)

@@ -41,7 +41,9 @@ def heartbeat(group: ClassicGroup, request: HeartbeatRequest) -> tuple[ErrorCode
         raise CoordinatorNotAvailable(f"group {group.group_id} is dead")
     member = group.check_member(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation_id:
-        raise IllegalGeneration(f"{request.generation_id} is not {group.generation_id}")
+        raise IllegalGeneration(
+            f"generation {request.generation_id} is not the present one, {group.generation_id}"
+        )
     if group.state is GroupState.EMPTY:
         raise UnknownMemberId(f"group {group.group_id} has no members")
     is_rebalancing = group.state is GroupState.PREPARING_REBALANCE

@@ -55,13 +55,15 @@ def _check(group: ClassicGroup, request: SyncGroupRequest) -> Member:
         case _:
             assert_never(group.state)
     if request.generation_id != group.generation_id:
-        raise IllegalGeneration(f"{request.generation_id} is not {group.generation_id}")
+        raise IllegalGeneration(
+            f"generation {request.generation_id} is not the present one, {group.generation_id}"
+        )
     for named, known in (
         (request.protocol_type, group.protocol_type),
         (request.protocol_name, group.protocol_name),
     ):
         if named is not None and known is not None and named != known:
-            raise InconsistentGroupProtocol(f"{named} is not {known}")
+            raise InconsistentGroupProtocol(f"the protocol {named} is not the group's, {known}")
     if group.state is GroupState.PREPARING_REBALANCE:
         raise RebalanceInProgress(f"group {group.group_id} waits for its members")
     return member

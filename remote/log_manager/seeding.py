@@ -32,7 +32,7 @@ from ottla.storage.log import Log
 def seed_leader(state: PartitionState, metadata: RemoteLogMetadataManager) -> None:
     """Update lineage, log start and remote end of a leader's log from the metadata, before each task. Raises NotYet."""
     if state.is_deleting_all:
-        raise NotYet("copies of before tiering was disabled are being deleted")
+        raise NotYet("copies from before tiering was disabled are still being deleted")
     log = state.partition.log
     epoch = state.partition.leader_epoch
     copies = ready_copies(state, metadata)

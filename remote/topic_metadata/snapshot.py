@@ -80,9 +80,9 @@ class Header:
             data
         )
         if version != _VERSION:
-            raise CorruptSnapshot(f"{version=}")
+            raise CorruptSnapshot(f"version {version} is unknown")
         if next_offset < 0 or epoch < _NO_EPOCH:
-            raise CorruptSnapshot(f"{next_offset=}, {epoch=}")
+            raise CorruptSnapshot(f"the position is impossible: {next_offset=}, {epoch=}")
         return cls(
             metadata_topic_id=UUID(bytes=metadata_topic_id),
             topic_id=UUID(bytes=topic_id),

@@ -377,9 +377,27 @@ def test_what_may_become_fewer_only():
     assert found == MOST
 
 
-def test_the_changelog_has_no_fragments():
-    lines = [line[2:] for line in text_of(ROOT / "CHANGELOG.md").splitlines() if line.startswith("- ")]
-    assert [line for line in lines if _FRAGMENT.match(line)] == []
+#: A sentence of a document up to its end, or the end of its cell, that begins where no subject is. Questions may.
+_FRAGMENT_OF_DOCUMENT = re.compile(
+    r"(?:^(?:[-*] |\d+\. )?|(?<=[.:!?|] ))(?:\*\*)?((?:What|Of|As|Those|Who|Whose|Which) [^.?|]*[.?|]?)",
+    re.MULTILINE,
+)
+#: The pages of docs/benchmarks are made from results.
+SENTENCES = [
+    *(document for document in DOCUMENTS if document.parent.name != "benchmarks"),
+    ROOT / "CHANGELOG.md",
+]
+
+
+def paragraphs(document):
+    """The document's lists, tables and paragraphs, with the lines of a sentence joined by spaces."""
+    return re.sub(r"(?<=\S)\n *(?=[^\s\-*|#\d])", " ", without_code(text_of(document)))
+
+
+@pytest.mark.parametrize("document", SENTENCES, ids=ids(SENTENCES))
+def test_sentences_of_a_document_begin_with_their_subject(document):
+    found = _FRAGMENT_OF_DOCUMENT.findall(paragraphs(document))
+    assert [sentence for sentence in found if not sentence.endswith("?")] == []
 
 
 def test_nothing_is_left_for_later():

@@ -389,11 +389,11 @@ def _as_kafkas_tool_has_them(command: Callable[..., None]) -> Callable[..., None
     "--decoder",
     type=click.Choice(["auto", "none", *DECODERS]),
     default="auto",
-    help="What records of the logs mean; by default the name of the file's folder decides. "
-    "One that is named shows the records, as --print-data.",
+    help="The format of the logs' records; by default the name of the file's folder decides. "
+    "A named format shows the records, like --print-data.",
 )
 @_as_kafkas_tool_has_them
-@click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object per line.")
 def dump_log(paths: tuple[Path, ...], *, print_data: bool, decoder: str, is_json: bool) -> None:
     """Show the contents of files of a log's folder.
 

@@ -18,7 +18,7 @@ from ottla.storage.verify import Bound, Finding, PartitionReport, Report, compar
     "--compacted/--not-compacted",
     "is_compacted",
     default=None,
-    help="Whether offsets may be missing; by default found out for each log.",
+    help="Whether offsets may be missing; by default this is detected for each log.",
 )
 @click.option(
     "--compare",
@@ -26,17 +26,17 @@ from ottla.storage.verify import Bound, Finding, PartitionReport, Report, compar
     metavar="DIR",
     multiple=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Compare with other replicas instead: the same bytes? May be repeated, for all folders of all brokers.",
+    help="Compare the bytes with those of replicas in this folder instead; repeat it for all folders of all brokers.",
 )
 @click.option(
     "--up-to",
     "up_to",
     type=click.Choice([bound.value for bound in Bound]),
     default=Bound.LOG_END.value,
-    help="With --compare: the lower log end, or the lower high watermark of the folders' checkpoints, behind which "
-    "replicas of brokers that were killed may differ.",
+    help="The end of a comparison: the lower log end, or the lower high watermark in the folders' checkpoints, behind "
+    "which replicas of brokers that were killed may differ.",
 )
-@click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object per line.")
 def verify_log(
     directory: Path,
     *,

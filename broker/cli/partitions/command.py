@@ -31,7 +31,7 @@ def partitions() -> None:
 @partitions.command("describe")
 @click.argument("topics", nargs=-1, metavar="[TOPIC...]")
 @bootstrap_option
-@click.option("--json", "is_json", is_flag=True, help="One JSON object a line, for each partition.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object per line, for each partition.")
 def describe_partitions(topics: tuple[str, ...], *, bootstrap: str, is_json: bool) -> None:
     """Show each replica's log, and why the leader is the leader; without TOPIC of all topics.
 

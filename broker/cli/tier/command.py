@@ -105,7 +105,7 @@ def with_target(command: Command) -> Command:
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             help="A broker's server.properties, which names the store.",
         ),
-        click.option("--tier", metavar="DIR|URL", help="The store, as of `ottla broker --tier`."),
+        click.option("--tier", metavar="DIR|URL", help="The store, in the form of `ottla broker --tier`."),
         bootstrap_option,
     ):
         command = option(command)
@@ -114,14 +114,14 @@ def with_target(command: Command) -> Command:
 
 @click.group("tier")
 def tier() -> None:
-    """Inspection into the remote tier: what it has, and whether that is what its metadata says (KIP-405)."""
+    """Show the content of the remote tier, and compare it with its metadata (KIP-405)."""
 
 
 @tier.command("ls")
 @click.argument("topics", nargs=-1, metavar="[TOPIC...]")
 @with_target
-@click.option("--no-table", is_flag=True, help="Only the pictures, not each copy.")
-@click.option("--json", "is_json", is_flag=True, help="One JSON object a line, for each copy.")
+@click.option("--no-table", is_flag=True, help="Show only the pictures of the logs, not each copy.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object per line, for each copy.")
 def show_topics(
     topics: tuple[str, ...], *, bootstrap: str, tier: str | None, properties: Path | None,
     no_table: bool, is_json: bool,
@@ -154,7 +154,7 @@ def show_topics(
 @click.option(
     "--data", "is_data", is_flag=True, help="Read all finished copies from the store, and check each batch."
 )
-@click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object per line.")
 def verify(
     *, bootstrap: str, tier: str | None, properties: Path | None, is_data: bool, is_json: bool
 ) -> None:
@@ -196,17 +196,19 @@ def verify(
 
 @tier.command("orphans")
 @with_target
-@click.option("--delete", "is_deleting", is_flag=True, help="Delete them; else they are only listed.")
+@click.option(
+    "--delete", "is_deleting", is_flag=True, help="Delete orphans; without this option they are only listed."
+)
 @click.option(
     "--older-than", "age", default="1h", show_default=True, metavar="AGE",
-    help="Only objects that were written so long ago: 30m, 12h, 7d.",
+    help="Delete only objects that are at least this old: 30m, 12h, 7d.",
 )  # fmt: skip
 @click.option(
     "--also",
     "also",
     multiple=True,
     type=click.Choice(sorted(kind.value for kind in OrphanKind if kind is not OrphanKind.DELETED)),
-    help="Delete these, too: they may be needed, as the list says.",
+    help="Delete orphans of this kind, too, which may be needed; the list gives the reason.",
 )
 @click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
 def show_orphans(
@@ -215,9 +217,9 @@ def show_orphans(
 ) -> None:  # fmt: skip
     """List the objects of copies that no metadata names, or delete them.
 
-    Listed are all of them; deleted only those that are certainly of no use, and old enough. Where records of
-    the metadata were removed, or are of a newer version, what it does not name may be in use. The exit status
-    is 1 if some are left.
+    All of them are listed; only those that are certainly of no use, and old enough, are deleted. Where records
+    of the metadata were removed, or are of a newer version, objects that it does not name may be in use. The
+    exit status is 1 if some are left.
     """
     target = Target.of(bootstrap, tier, properties)
     older_than_ms = _age_ms(age)

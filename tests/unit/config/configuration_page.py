@@ -44,7 +44,7 @@ cannot be listed here.
 
 This page is made from the definitions: `.venv/bin/python -m tests.unit.config.configuration_page`.
 
-What an operator sees:
+Configurations of these kinds are handled differently from others:
 
 | the configuration | in a file, at start | altered while the broker runs |
 |---|---|---|

@@ -182,7 +182,7 @@ def test_blocking_work_runs_in_a_thread_and_close_waits_for_it():
 
 
 @pytest.mark.parametrize("pool", Pool)
-@pytest.mark.logs("does not end; it is left behind")
+@pytest.mark.logs("does not end; the runtime closes without it")
 def test_the_end_has_a_limit_for_every_pool(monkeypatch, pool):
     """A store or a disk that does not answer, or a search that takes long."""
     monkeypatch.setattr(production, "_STORES_S", 0.05)
