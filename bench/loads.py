@@ -249,7 +249,7 @@ def java_consume(*, partitions: int, megabytes: int) -> Measure[Server]:
 
 
 def one_at_a_time(subject: Server | Cluster, *, duration_s: float) -> Sample:
-    """Measure a batch of 1 KB, answered, then the next one."""
+    """Measure round trips: a batch of 1 KB is sent after each response."""
     with new_topic(subject, "one-at-a-time", partitions=1) as topic:
         frame = produce_frame(topic.name, batch_bytes=_KIB)
         port = topic.leader_port()

@@ -98,7 +98,7 @@ class Report:
 
     @property
     def stem(self) -> str:
-        """The name of its files, without the ending."""
+        """The name of the report's files, without the suffix."""
         return f"{self.environment.date}-{self.program}"
 
 

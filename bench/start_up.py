@@ -70,7 +70,7 @@ _PRINTED: Final = 40
 
 
 def _start(server: Server, scale: float) -> Sample:
-    """Start another one in a new folder, and stop it."""
+    """Start another server in a new folder, and stop it."""
     other = type(server)(server.folder.parent / f"{server.name}-new", server.settings)
     try:
         started = other.start()

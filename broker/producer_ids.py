@@ -48,7 +48,7 @@ class ProducerIdManager:
         self._waiting: list[Future[int]] = []
 
     def try_next(self) -> int | None:
-        """Return an id, or None while there is none."""
+        """Return a producer id, or None while no block of ids is left."""
         if not self._block:
             if self._next_block is None:
                 self._fetch()

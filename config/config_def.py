@@ -113,7 +113,7 @@ class ConfigKey(NamedTuple):
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether its value is never shown."""
+        """Whether the configuration's value is secret and never shown."""
         return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str) -> ConfigValue:

@@ -36,7 +36,7 @@ class DecisionLock:
             raise
 
     def release(self) -> None:
-        """The decision is made, or dropped: the next one."""
+        """Release the lock after a decision was made or dropped, and begin the next decision."""
         for waiters in (self._first, self._others):
             while waiters:
                 chosen = waiters.popleft()

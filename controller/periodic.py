@@ -111,7 +111,7 @@ class PeriodicTasks:
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def start(self) -> None:
-        """Each task's first run is one interval away."""
+        """Start the timers; each task runs for the first time after one interval."""
         for task in PERIODIC_TASKS:
             if (interval_ms := task.interval_ms(self._settings)) is not None:
                 self._set(task, interval_ms)

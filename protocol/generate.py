@@ -69,7 +69,7 @@ class MergedField:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """The properties that must not differ between versions."""
+        """The properties of a field that must not differ between versions."""
         return self.kafka_type, self.struct, self.is_array
 
     @property

@@ -157,5 +157,5 @@ def bad_count(name: str, count: int) -> NoReturn:
 
 
 def bad_tag(tag: int) -> NoReturn:
-    """A tagged field that is longer than the remaining bytes."""
+    """Raise MalformedMessage for a tagged field that is longer than the remaining bytes."""
     raise MalformedMessage(f"tagged field {tag} is out of bounds")

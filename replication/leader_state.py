@@ -71,7 +71,7 @@ class FollowerProgress:
         session: FetchClock | None,
         now_ms: int,
     ) -> None:
-        """The follower fetches from `fetch_offset`, so it has everything before that."""
+        """Record that the follower fetches from `fetch_offset`, so that it has everything before that offset."""
         reached_ms = caught_up_ms(
             fetch_offset,
             leader_end_offset,

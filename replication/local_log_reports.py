@@ -53,7 +53,7 @@ class LocalLogReports:
         self._is_refused = False
 
     def on_image(self, reported: Mapping[int, LocalLog]) -> None:
-        """The metadata log has another state of the partition."""
+        """Adopt the partition's new state in the metadata log."""
         self.reported = reported
         for replica in [each for each, value in self._answered.items() if reported.get(each) == value]:
             del self._answered[replica]
@@ -80,7 +80,7 @@ class LocalLogReports:
         self.in_flight = values
 
     def on_granted(self) -> None:
-        """The controller has answered without error."""
+        """Record that the controller has accepted the report."""
         assert self.in_flight is not None
         reported = self.reported
         self._answered.update(

@@ -69,7 +69,7 @@ class ReplicaSelector(Protocol):
     def select(
         self, topic_partition: TopicPartition, client: ClientMetadata, partition: PartitionView
     ) -> ReplicaView | None:
-        """One of `partition.replicas`, or None."""
+        """Select one of `partition.replicas`; None leaves the choice to the leader."""
 
 
 class LeaderSelector:

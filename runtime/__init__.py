@@ -98,7 +98,7 @@ class Runtime(Protocol):
 
     @property
     def turns(self) -> LoopTurns:
-        """The turns of the loop: all that is long shares them."""
+        """The turns of the event loop, which all long work shares."""
 
     @property
     def random(self) -> random.Random:

@@ -186,7 +186,7 @@ class SimulatedRuntime:
         self.interleaving.run_parallel(groups, threads_per_group=threads_per_group)
 
     def worker(self, module: str, setup: object) -> None:
-        """There is none: a simulation has one process."""
+        """Return no worker, since a simulation has one process."""
 
     def pause_thread(self, delay_s: float) -> None:
         """Other threads and the loop run meanwhile; without threads no time passes."""

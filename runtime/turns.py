@@ -188,7 +188,7 @@ class LoopTurns:
 
 
 def _take(large: Container, count: int) -> None:
-    """Remove so many of its objects."""
+    """Remove and free up to this number of the container's objects."""
     if isinstance(large, list):
         del large[-count:]
     elif isinstance(large, dict):
@@ -217,7 +217,7 @@ class FreedInTurns(list[Container]):
         self._held: list[object] | None = None
 
     def hold(self, one: object) -> None:
-        """Add one object, which is small."""
+        """Add one small object, which is freed later in turns."""
         if self._held is None or len(self._held) >= _OBJECTS_OF_STEP:
             self._held = []
             self.append(self._held)

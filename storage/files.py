@@ -269,7 +269,7 @@ class Files:
         return sorted(os.listdir(directory))  # noqa: PTH208 (names are wanted; Paths cost 5 us each)
 
     def size_of(self, path: Path) -> int | None:
-        """Bytes in the file, None if there is none."""
+        """The size of the file in bytes, None if it does not exist."""
         try:
             return path.stat().st_size
         except FileNotFoundError:

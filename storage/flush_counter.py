@@ -28,7 +28,9 @@ class FlushCounter:
         return self._flushed_count >= self.change_count
 
     def on_flushed(self, change_count: int) -> None:
-        """The first `change_count` changes are on the disk, by a flush that read it before it began. [any thread]"""
+        """Record that the first `change_count` changes are on the disk; a flush reads the number before it
+        begins. [any thread]
+        """
         assert change_count <= self.change_count, (change_count, self.change_count)
         # Two flushes that end at once may leave the lower count: that costs one more flush, and loses nothing.
         self._flushed_count = max(self._flushed_count, change_count)

@@ -171,12 +171,12 @@ class LogFlusher:
             self._offsets.move_recovery_point_back(closed.base_offset)
 
     def on_roll(self, base_offset: int) -> None:
-        """The segments before `base_offset` are closed, and wait for their flush."""
+        """Record that the segments before `base_offset` are closed, and wait for their flush."""
         assert base_offset == self._files.segments.active.base_offset, (self._files.directory, base_offset)
         self._closed_end = base_offset
 
     def on_directory_renamed(self) -> None:
-        """Running flushes are invalid: closed segments are flushed again."""
+        """Have all closed segments flushed again, since running flushes are invalid."""
         base_offset = self._files.segments.active.base_offset
         if self._offsets.recovery_point < base_offset:
             self._closed_end = base_offset

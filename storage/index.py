@@ -322,7 +322,7 @@ class TimeIndex(Index):
 
     @property
     def last(self) -> TimestampOffset:
-        """The newest entry; timestamp -1 at the segment's base without one."""
+        """The newest entry; without entries timestamp -1 at the segment's base offset."""
         timestamp, relative = self._last
         return TimestampOffset(timestamp, self.base_offset + max(relative, 0))
 

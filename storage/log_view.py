@@ -61,7 +61,7 @@ class LogView:
 
     @property
     def last_stable_offset(self) -> int:
-        """End, exclusive, of what read_committed consumers may read (KIP-98)."""
+        """The exclusive end of the records that read_committed consumers may read (KIP-98)."""
         return self.offsets.last_stable_offset
 
     @property

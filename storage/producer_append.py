@@ -97,7 +97,7 @@ class ProducerState:
             self.epoch = epoch
 
     def extend(self, batches: Iterable[BatchMetadata]) -> None:
-        """These batches of the same epoch are written."""
+        """Record batches of the same epoch that were written."""
         self.batches.extend(batches)
         self.ascending_count = 0
 

@@ -247,7 +247,7 @@ class ProducerStateManager:
         self.last_snapshot_offset = offset if last_snapshot_offset is None else last_snapshot_offset
 
     def sibling(self) -> "ProducerStateManager":
-        """An empty one with the same configuration, for the same log."""
+        """An empty producer state with the same configuration, for the same log."""
         return ProducerStateManager(producer_id_expiration_ms=self._producer_id_expiration_ms)
 
     def replace(self, other: "ProducerStateManager") -> None:

@@ -161,7 +161,7 @@ class RemoteRestart:
         return snapshot.with_name(snapshot.name + _SUFFIX), epochs.with_name(epochs.name + _SUFFIX)
 
     def discard(self) -> None:
-        """Remove what was prepared, when the restart is abandoned or done."""
+        """Remove the prepared files when the restart is abandoned or done."""
         self._truncation.discard()
         if self._written is not None:
             state, _ = self._written

@@ -163,7 +163,9 @@ class SegmentIndexes:
         )
 
     def add_batches(self, headers: Sequence[BatchHeader], position: int) -> int:
-        """`add_batch` of consecutive batches, the first of which is at `position`; returns where the last one ends."""
+        """Add consecutive batches, the first one at `position`, as `add_batch` does; returns the end of the
+        last one.
+        """
         for header in headers:
             size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
             self.add(
@@ -297,7 +299,7 @@ class SegmentIndexes:
     # -- rebuild -----------------------------------------------------------------------------------
 
     def rebuild_corrupt(self, error: CorruptIndex) -> None:
-        """Rebuild the indexes after this error."""
+        """Rebuild the segment's indexes after this error was found in one of them."""
         _LOG.warning("%s: a corrupt index is rebuilt: %s", self._log, error)
         self.rebuild()
 

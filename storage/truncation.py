@@ -48,7 +48,9 @@ class _Prepared(NamedTuple):
 
 
 class LogTruncation:
-    """Removes the end of a log, or all of it, after jobs that do what waits for the disk."""
+    """Removes the end of a log, or all of it, after jobs in threads have done the parts that wait for the
+    disk.
+    """
 
     def __init__(
         self,
@@ -117,7 +119,7 @@ class LogTruncation:
             )
 
     def discard(self) -> None:
-        """Discard what was prepared, when the truncation is abandoned or done."""
+        """Discard the prepared copies when the truncation is abandoned or done."""
         self._checkpoints.end_truncation()
         self._prepared = None
         for segment in self._files.segments:

@@ -126,7 +126,7 @@ class Turns(Protocol):
 
 
 class ValidatedRecords(NamedTuple):
-    """One batch as it is to be written."""
+    """One validated batch, in the form in which it is written."""
 
     #: With the offsets and leader epoch that were assigned.
     header: BatchHeader

@@ -26,7 +26,7 @@ class Load:
 
     @property
     def clients(self) -> str:
-        """The beginning of the names of its clients."""
+        """The prefix of the names of the load's clients."""
         return f"{self.role.value}-{self.group}"
 
     @property

@@ -156,7 +156,7 @@ class Client:
         os.close(self._wake_writer)
 
     def wake_by(self, queue: ctypes.c_void_p) -> None:
-        """Let `wait` return when something comes into this queue."""
+        """Let `wait` return when an event comes into this queue."""
         self.library.rd_kafka_queue_io_event_enable(queue, self._wake_writer, b"1", ctypes.c_size_t(1))
 
     def wait(self, timeout_s: float) -> None:

@@ -102,7 +102,9 @@ class Control:
             line.close()
 
     def broadcast(self, kind: str, **fields: object) -> None:
-        """Send a message to all tasks; those that are gone are known as such already."""
+        """Send a message to all tasks; one whose connection is lost is skipped, since its end was noticed
+        already.
+        """
         with self.changed:
             lines = list(self._lines.values())
         for line in lines:

@@ -137,7 +137,7 @@ class RunningPhase:
             self._control.changed.notify_all()
 
     def stop(self) -> None:
-        """End the phase now; nothing if it is over."""
+        """End the phase now; does nothing if it is over."""
         with self._control.changed:
             self._is_stopped = True
             self._control.changed.notify_all()

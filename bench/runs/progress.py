@@ -43,7 +43,7 @@ class PhaseProgress:
         return time.monotonic() - self._began
 
     def restart(self) -> None:
-        """Begin the phase now: what was before were preparations."""
+        """Begin the phase now; the time before was spent on preparations."""
         self._began = time.monotonic()
 
     def update(self, *, records: int, payload_bytes: int, errors: int) -> None:

@@ -28,7 +28,7 @@ class SlowProxy:
     """The process of the proxy, as the bench sees it."""
 
     def __init__(self, target: str) -> None:
-        """Start it in front of `target`, which need not listen yet."""
+        """Start the proxy in front of `target`, which need not listen yet."""
         command = [sys.executable, "-m", "ottla.bench.targets.slow_proxy", target]
         # As brokers and stores, it is not ended by Ctrl-C: what was measured until then is still read.
         self._process = subprocess.Popen(

@@ -77,7 +77,9 @@ def _answer(
 
 
 def _row_count(answer: Answer[OffsetFetchResponseGroup]) -> int:
-    """The number of rows, at most as many as a step has; as many if it is not known yet."""
+    """The number of rows, at most that of a step; the number of a step if the number of rows is not known
+    yet.
+    """
     if isinstance(answer, Future) or len(answer.topics) >= ROWS_OF_STEP:
         return ROWS_OF_STEP
     return sum([len(topic.partitions) for topic in answer.topics])

@@ -269,7 +269,7 @@ async def _watch(running: Running) -> None:
 
 
 def table(nodes: Sequence[Running]) -> str:
-    """A table of all nodes, one in each line."""
+    """The table of all nodes that `ottla cluster up` prints, with a line for each."""
     rows = [("NODE", "ROLE", "RACK", "LISTENER", "PID", "DATA", "LOG")]
     for running in sorted(nodes, key=lambda each: each.node.node_id):
         node = running.node

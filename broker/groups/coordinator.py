@@ -341,7 +341,7 @@ class GroupCoordinator:
         )
 
     def _in_turns(self, work: "Generator[None, None, Answer[T]]") -> "Answer[T]":
-        """The answer, at once if it is made in one step."""
+        """Return the response, at once if it is made in one step."""
         try:
             next(work)
         except StopIteration as done:

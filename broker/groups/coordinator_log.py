@@ -16,11 +16,11 @@ class Appended(Protocol):
 
     @property
     def first_offset(self) -> int:
-        """The offset of its first record."""
+        """The offset of the batch's first record."""
 
     @property
     def last_offset(self) -> int:
-        """The offset of its last record (inclusive)."""
+        """The offset of the batch's last record (inclusive)."""
 
 
 class CoordinatorLog(Protocol):

@@ -253,7 +253,7 @@ class OffsetManager:
 def _fetched(
     partition: int, offset: CommittedOffset | None, topic_id: UUID, *, is_unstable: bool
 ) -> OffsetFetchResponsePartitions:
-    """The row of one partition."""
+    """Return the response row of one partition: its committed offset, or none."""
     row = OffsetFetchResponsePartitions(partition_index=partition, committed_offset=-1)
     if is_unstable:
         row.error_code = ErrorCode.unstable_offset_commit

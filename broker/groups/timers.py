@@ -67,7 +67,7 @@ class Timers:
             running.handle.cancel()
 
     def cancel_each(self) -> Iterator[None]:
-        """Cancel all timers, one per step."""
+        """Cancel all timers of the shard, one per step."""
         while self._running:
             _, running = self._running.popitem()
             running.handle.cancel()

@@ -154,7 +154,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport.abort()
 
     def finish(self) -> None:
-        """Close the connection; if a response is owed, after it."""
+        """Close the connection, after the pending response if there is one."""
         self._closes_after_response = True
         if self.is_idle:
             self._transport.close()

@@ -33,7 +33,7 @@ SAMPLES_PER_PIECE: Final = 25
 
 
 class TextFormat(Enum):
-    """The formats; the values are their Content-Type."""
+    """The text formats of metrics; the values are their Content-Type."""
 
     PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
     OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"

@@ -439,7 +439,9 @@ class Connection(asyncio.BufferedProtocol):
         return not (self._buffer.is_own or self._is_queued or self._server.memory.is_queue_full)
 
     def _must_wait(self, length: int) -> bool:
-        """Whether the frame that comes next, which may be long, is dispatched in a later turn; it waits once."""
+        """Whether the next frame, which may be long, is dispatched in a later turn. A frame waits for one
+        turn at most.
+        """
         turns = self._server.turns
         self._waits_for_turn = not self._waits_for_turn and turns.is_spent
         if length >= LARGE_FRAME_BYTES and not self._waits_for_turn:

@@ -82,7 +82,7 @@ class RequestMemory:
         self._held_bytes += size_bytes
 
     def let_go(self, size_bytes: int) -> None:
-        """Release the bytes of a request that is done."""
+        """Release the bytes of a request that was answered or given up."""
         self.reserved_bytes -= size_bytes
         self._held_bytes -= size_bytes
         assert self.reserved_bytes >= self._held_bytes >= 0, (self.reserved_bytes, self._held_bytes)

@@ -32,7 +32,7 @@ class Flushes:
         self._running: set[Partition] = set()
 
     def begin(self, partition: Partition) -> None:
-        """A flush is due; while one runs, another follows it."""
+        """Begin a flush that is due; if one is running, another follows it."""
         if partition not in self._running:
             self._running.add(partition)
             self._runtime.create_task(self._flush(partition), name=f"flush of {partition}")

@@ -16,7 +16,7 @@ class FollowerListener(Protocol):
     """A listener that is notified when a follower replica's log has changed."""
 
     def on_replicated(self, size_bytes: int) -> None:
-        """Batches of this size were appended."""
+        """Notify that batches of this size were appended."""
 
     def notify(self) -> None:
         """An offset that consumers see has changed."""

@@ -90,7 +90,7 @@ class HostedPartitions:
         return self.missing_partition_error((name, index))
 
     def add(self, partition: Partition) -> None:
-        """The partition's log is open: it is online."""
+        """Add a partition, which is online since its log is open."""
         for key in _keys(partition.topic_partition, partition.topic_id):
             assert key not in self.by_key, key
             self._offline.pop(key, None)

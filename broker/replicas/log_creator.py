@@ -206,7 +206,7 @@ class LogCreator:
             self._begin()
 
     def _hand_over(self) -> Iterator[None]:
-        """Call `on_created` for what is ready, a few in each step."""
+        """Call `on_created` for the logs that are ready, a few in each step."""
         while self._ready:
             some = [self._ready.popleft() for _ in range(min(_STEP, len(self._ready)))]
             wanted = [(at, self._present(at, result)) for at, result in some if at in self._planned]

@@ -93,7 +93,9 @@ class LogMaintenance:
         self._backoff_changed = asyncio.Event()
 
     def on_config_changed(self) -> None:
-        """The configuration has changed. Only a running pause must be notified; all else reads it when needed."""
+        """Notify a running pause of a changed configuration; all other code reads the configuration when it
+        needs it.
+        """
         if self._cleaner_backoff_ms != self._config().log_cleaner_backoff_ms:
             self._cleaner_backoff_ms = self._config().log_cleaner_backoff_ms
             self._backoff_changed.set()

@@ -286,7 +286,7 @@ class Partition:
     # -- change ---------------------------------------------------------------------------------------
 
     def on_replicated(self, size_bytes: int) -> None:
-        """The follower's part has appended batches."""
+        """Notify the partition that its follower's part has appended batches."""
         self.stats.replication_bytes_in += size_bytes
 
     def notice_retention(self) -> bool:

@@ -46,7 +46,7 @@ class LedPartition(Protocol):
     stats: TopicStats
 
     def notify(self) -> None:
-        """An offset that consumers see has changed."""
+        """Notify waiting fetches and listeners that an offset which consumers see has changed."""
 
     def propose_isr(self) -> None:
         """Ask the controller for `LeaderState.proposed_isr`."""
@@ -73,7 +73,7 @@ class PartitionLeader:
         self.state = self._begin_epoch()
 
     def begin_epoch(self) -> None:
-        """Begin the partition's leader epoch, a newer one. Raises KafkaStorageError."""
+        """Begin a newer leader epoch of the partition. Raises KafkaStorageError."""
         assert self._partition.leader_epoch > self.state.epoch, (
             self._partition.leader_epoch,
             self.state.epoch,
@@ -292,7 +292,7 @@ class PartitionLeader:
         return self.state.reports.is_due(self.local_logs(), eligible_bytes=self._eligible_bytes)
 
     def on_preference(self) -> None:
-        """The configuration has changed, perhaps what elections ask for."""
+        """Apply a change of the configuration, which may have changed the leader preference of elections."""
         self.state.reports.on_preference()
         self.check_report()
 

@@ -40,7 +40,7 @@ class TopicStats:
     failed_isr_updates: int = 0
 
     def add(self, other: "TopicStats") -> None:
-        """Add the numbers of another one."""
+        """Add the counts of another topic to these."""
         for name in _NAMES:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 

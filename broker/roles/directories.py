@@ -41,7 +41,7 @@ class Directories:
 
     @classmethod
     async def lock(cls, runtime: Runtime, config: BrokerConfig, files: Files) -> "Directories":
-        """Lock all of them. Raises CannotStart."""
+        """Lock all log directories. Raises CannotStart."""
         try:
             return await runtime.run_blocking(cls._lock, runtime, config, files, pool=Pool.LOGS)
         except (LogDirInUse, InconsistentMetaProperties) as error:
@@ -95,7 +95,7 @@ class Directories:
 
     @property
     def cluster_id(self) -> str:
-        """The id of the cluster to which all of them belong."""
+        """The id of the cluster to which all log directories belong."""
         return self.logs.cluster_id
 
     @property

@@ -128,5 +128,5 @@ def _led_partition(state: ClusterState, broker_id: int) -> Generator[None, None,
 
 
 def without(partition: PartitionImage, broker_id: int) -> PartitionImage:
-    """The partition with the broker out of its ISR."""
+    """Return the partition without the broker in its ISR."""
     return partition._replace(isr=tuple(replica for replica in partition.isr if replica != broker_id))

@@ -27,7 +27,7 @@ from ottla.protocol.local_log import LocalLogs
 
 
 class Election(Enum):
-    """The kind of an election: which replicas it may choose."""
+    """The kind of an election, which determines the replicas that it may choose."""
 
     PREFERRED = auto()
     ONLINE = auto()

@@ -108,7 +108,7 @@ def _check_name(state: ClusterState, name: str) -> None:
 
 
 def _create(state: ClusterState, topic: CreatableTopic) -> list[MetadataRecord]:
-    """The topic's records: itself, its configurations, its partitions."""
+    """Make the records of a new topic: the topic, its configurations, its partitions."""
     overrides = configs.check_creation(state, topic.name, {each.name: each.value for each in topic.configs})
     topic_id = _new_id(state)
     partitions = _manual(state, topic, topic_id) if topic.assignments else _placed(state, topic, topic_id)

@@ -60,7 +60,7 @@ class ListenerDispatcher:
         self.leader = UNKNOWN_LEADER
 
     def appended(self, batch: DecodedBatch) -> None:
-        """This node has appended a batch as the leader."""
+        """Keep a batch that this node has appended as the leader, until it is committed."""
         if self._appended_bytes + batch.size_bytes <= MAX_APPENDED_BYTES:
             self._appended.append(batch)
             self._appended_bytes += batch.size_bytes

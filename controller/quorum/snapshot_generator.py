@@ -55,7 +55,7 @@ class SnapshotGenerator:
         self._trigger.reset(self._runtime.now_ms())
 
     def on_snapshot(self, batches: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
-        """A snapshot was loaded: bytes and interval count from it."""
+        """Restart the count of bytes and the interval after a snapshot was loaded."""
         self._trigger.reset(self._runtime.now_ms())
 
     def on_leader(self, leader: LeaderAndEpoch) -> None:

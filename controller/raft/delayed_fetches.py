@@ -45,7 +45,7 @@ def expire(core: Core) -> None:
 
 
 def refuse_all(core: Core) -> None:
-    """This node has stopped leading: refuse all of them with NOT_LEADER_OR_FOLLOWER."""
+    """Refuse all delayed fetches with NOT_LEADER_OR_FOLLOWER, since this node has stopped leading."""
     delayed, core.delayed_fetches = core.delayed_fetches, []
     for each in delayed:
         row = fetch_responses.error_row(core, ErrorCode.not_leader_or_follower)

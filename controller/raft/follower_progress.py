@@ -95,7 +95,7 @@ class Followers:
         return self._find(key, self.voters)
 
     def update_local_state(self, end_offset: int) -> None:
-        """Record what the leader itself has made durable."""
+        """Record the offset up to which the leader itself has flushed its log."""
         mine = self.find(self._local_key)
         assert mine is not None, self.voters
         mine.end_offset = max(mine.end_offset or 0, end_offset)

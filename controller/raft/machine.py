@@ -249,7 +249,7 @@ class Raft:
                 assert_never(response)
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Time has passed. Called at `next_deadline_ms`; harmless at any other time."""
+        """Carry out what is due. It is called at `next_deadline_ms`, and harmless at any other time."""
         self._begin(now_ms)
         return self._end()
 

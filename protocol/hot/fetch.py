@@ -103,7 +103,9 @@ _new_tuple = tuple.__new__
 
 
 class FetchRow(NamedTuple):
-    """A partition's row of a request; what nearly all rows have. `FetchPartition` takes twice as long."""
+    """A partition's row of a request, with the fields that nearly all rows have. `FetchPartition` takes twice
+    as long.
+    """
 
     partition: int
     current_leader_epoch: int

@@ -101,7 +101,7 @@ class PartitionState:
 
     @property
     def leads(self) -> bool:
-        """Whether this broker leads the partition at this moment."""
+        """Whether this broker leads the partition at present."""
         partition = self.partition
         return self.is_active and self.is_leader and partition.is_leader and not partition.is_deleted
 

@@ -60,7 +60,9 @@ class CopiesOverview(Subscriber):
 
     @property
     def partitions(self) -> Mapping[TopicIdPartition, RemotePartitionDeleteState | None]:
-        """The user partitions that may have copies; None: the partition's deletion has not begun."""
+        """The user partitions that may have copies, with the state of their deletion; None if it has not
+        begun.
+        """
         return MappingProxyType(self._partitions)
 
     def clear(self) -> None:

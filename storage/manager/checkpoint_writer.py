@@ -117,7 +117,9 @@ class CheckpointWriter:
         return self._write_jobs("high watermarks", offsets, lambda it: it.high_watermarks)
 
     def truncation_job(self, path: Path) -> BackgroundJob:
-        """A recovery point or log start offset in this directory moves back: a job that writes the new content."""
+        """Return a job that writes the checkpoint after a recovery point or log start offset in this
+        directory moved back.
+        """
         directory = self._directories[path]
         changed = []
         for checkpoint, of in (

@@ -104,7 +104,9 @@ class LogCreations:
     """Chooses the directories of new logs, and adds the logs to the table when they are created."""
 
     def __init__(self, table: LogTable, *, topic_config: Callable[[str], LogConfig]) -> None:
-        """`topic_config` gives the configuration of logs that are requested without one."""
+        """Create the service; `topic_config` returns the configuration of logs that are requested without
+        one.
+        """
         self._table = table
         self._topic_config = topic_config
         #: The directories of logs that are being created. None: the topic was deleted meanwhile.

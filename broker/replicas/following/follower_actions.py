@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RestartFromRemote:
-    """The rest of BuildRemoteLogAux, when what it needs is read."""
+    """The second half of BuildRemoteLogAux, after epochs and producer state were read from the copy."""
 
     asked: BuildRemoteLogAux
     state: RemoteState

@@ -145,7 +145,7 @@ class LeaderEndpoint:
         await self._client.close()
 
     def reset_session(self) -> None:
-        """A response is lost: the next Fetch is a full one."""
+        """Send a full Fetch next, since a response was lost."""
         self._session.on_refusal(is_gone=False)
 
     async def fetch(

@@ -42,7 +42,7 @@ class PartitionFetchState:
         self.failed_builds = 0
 
     def is_followed(self) -> bool:
-        """Whether it is still followed in its leader epoch."""
+        """Whether this broker still follows the partition in its leader epoch."""
         return not self.is_removed
 
 
@@ -125,7 +125,7 @@ class PartitionFetchStates:
     # -- pauses ------------------------------------------------------------------------------------
 
     def may_send(self, fetch_state: PartitionFetchState) -> bool:
-        """Whether it is followed and not paused."""
+        """Whether the partition is followed and not paused, so that it may send a request."""
         return not fetch_state.is_removed and fetch_state not in self._paused
 
     def pause(self, fetch_states: Iterable[PartitionFetchState], *, pause_ms: int) -> None:

@@ -243,7 +243,7 @@ def _complete(partition: Partition, leader_epoch: int, row: PartitionDataRespons
 
 
 def _complete_report(report: LocalLogReports, row: PartitionDataResponse | None) -> None:
-    """The response to a report; None: there is none."""
+    """Process the response to a report of local logs; None: the controller did not respond."""
     if row is None:
         report.on_failed()
     elif row.error_code == ErrorCode.none:

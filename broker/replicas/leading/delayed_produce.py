@@ -57,7 +57,7 @@ class PartitionStatus(ABC):
             return True
 
     def time_out(self) -> None:
-        """The request times out. Its records stay appended or deleted."""
+        """Time the request out; its records stay appended or deleted."""
         self.error = RequestTimedOut(
             f"{self.partition}: not every replica has reached offset {self.offset} yet"
         )

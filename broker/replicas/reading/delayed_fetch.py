@@ -87,7 +87,7 @@ class DelayedFetch(DelayedResponse[T | asyncio.Future[T]]):
         return "consumer" if self._params.replica_id is None else "follower"
 
     def watch_keys(self) -> tuple[Hashable, ...]:
-        """The session; without one, the partitions."""
+        """The keys under which the Fetch waits: its session, or without one its partitions."""
         context = self._context
         session = context.session
         if session is not None:
@@ -237,7 +237,7 @@ class DelayedRemoteFetch(DelayedResponse[T]):
         return min(self._params.max_wait_ms, self._remote.settings().fetch_max_wait_ms)
 
     def watch_keys(self) -> tuple[Hashable, ...]:
-        """The pending reads of the remote tier, and their partitions."""
+        """The keys under which the Fetch waits: its pending reads of the remote tier, and their partitions."""
         keys: dict[Hashable, None] = {}
         for fetched, read in self._reads.pending_reads:
             keys[read] = None

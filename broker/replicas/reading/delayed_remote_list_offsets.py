@@ -45,7 +45,7 @@ class OffsetLookUp:
         self._task: Task[None] | None = None
 
     def begin(self, task: "Task[None]") -> None:
-        """`task` carries it out."""
+        """Keep the task that carries the look-up out."""
         self._task = task
 
     @property
@@ -65,7 +65,7 @@ class OffsetLookUp:
         return self.found
 
     def cancel(self) -> None:
-        """The result is not wanted any more."""
+        """Cancel the look-up, since its result is not wanted any more."""
         self.is_cancelled = True
         if self.is_waiting and self._task is not None:
             self._task.cancel()
@@ -85,7 +85,7 @@ class DelayedRemoteListOffsets(DelayedResponse[None]):
         self.expired_count = 0
 
     def watch_keys(self) -> tuple[Hashable, ...]:
-        """The look-ups and their partitions."""
+        """The keys under which the request waits: its look-ups and their partitions."""
         return (*self._look_ups, *dict.fromkeys(look_up.partition for look_up in self._look_ups))
 
     def can_complete(self) -> bool:

@@ -176,7 +176,7 @@ class IncrementalFetchContext(FetchContext):
         return fetched.is_changed(row)
 
     def mark_clean(self, fetched: FetchedPartition) -> None:
-        """Remove it from the dirty partitions until its partition changes."""
+        """Remove the row from the session's dirty partitions until the partition changes."""
         self._session.dirty.pop(fetched, None)
 
     def update_session(self, rows: Rows[Row], *, now_ms: Callable[[], int]) -> tuple[ErrorCode, int]:

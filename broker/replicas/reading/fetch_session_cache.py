@@ -107,7 +107,7 @@ class FetchSessionCache:
         return session
 
     def touch(self, session: FetchSession, now_ms: int) -> None:
-        """The session was used, and its size may have changed."""
+        """Record the use of a session, whose size may have changed."""
         assert self._sessions.get(session.session_id) is session, session.session_id
         self._by_use.pop(session.session_id, None)
         self._by_use[session.session_id] = session

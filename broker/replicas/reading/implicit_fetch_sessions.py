@@ -211,7 +211,7 @@ class ImplicitFetchSession:
                 row.partition.stats.total_fetch_requests += 1
 
     def close(self) -> None:
-        """The session has ended: it watches no partition any more."""
+        """End the session, which watches no partition any more."""
         self.has_ended = True
         if self._session is not None:
             assert self._cache is not None

@@ -143,7 +143,7 @@ class LogReads:
         self.size_bytes = 0
 
     def has_metadata_now(self) -> bool:
-        """Whether it is read now, of one of these rows."""
+        """Whether the metadata of copies, which was missing for a row, has been read meanwhile."""
         remote = self._remote
         return remote is not None and any(map(remote.has_metadata, self.without_metadata))
 

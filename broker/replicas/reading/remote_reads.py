@@ -96,7 +96,7 @@ class RemoteReads:
         self._chunks.on_done = self.fetch_purgatory.signal
 
     def close(self) -> None:
-        """Start nothing by itself any more."""
+        """Stop the periodic removal of chunks and streams that are not used any more."""
         self._chunks.close()
 
     def has_metadata(self, partition: Partition) -> bool:

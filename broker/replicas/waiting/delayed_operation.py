@@ -96,12 +96,12 @@ class DelayedOperation(ABC):
         """Called once, when the condition holds or the deadline has passed. Must not raise."""
 
     def try_complete(self) -> bool:
-        """Complete if the condition holds; whether this call has completed it."""
+        """Complete the operation if its condition holds; returns whether this call has completed it."""
         # The check itself may have ended the operation (unintended, but it may fail its future).
         return not self.is_done and self.can_complete() and self.force_complete()
 
     def force_complete(self) -> bool:
-        """Complete, whatever the condition; whether this call has completed it."""
+        """Complete the operation, whatever its condition; returns whether this call has completed it."""
         if self.is_done:
             return False
         self._end()
@@ -117,7 +117,7 @@ class DelayedOperation(ABC):
         self.force_complete()
 
     def cancel(self) -> None:
-        """The response is not awaited any more: end without completing."""
+        """End the operation without completing it, since the response is not awaited any more."""
         if not self.is_done:
             self._end()
 

@@ -65,7 +65,7 @@ class DelayedResponse(DelayedOperation, Generic[T]):
         return self.watch(purgatory, timeout_ms=timeout_ms)
 
     def watch(self, purgatory: DelayedOperationPurgatory, *, timeout_ms: int) -> "DelayedResponse[T]":
-        """Wait; returns this operation. Precondition: that of `DelayedOperationPurgatory.watch`."""
+        """Begin to wait, and return this operation. Precondition: that of `DelayedOperationPurgatory.watch`."""
         purgatory.watch(self, timeout_ms=timeout_ms)
         return self
 

@@ -28,7 +28,7 @@ class Watcher(Hashable, Protocol):
 
     @property
     def session(self) -> WatchingSession | None:
-        """The session; None for a row outside of one."""
+        """The fetch session of the row; None for a row outside of a session."""
 
 
 class Watchers:
