@@ -67,7 +67,7 @@ def quorum_families(quorum: Quorum) -> Sequence[Family]:
         kafka(raft, "The leader's id; -1 while none is known.",
               one(lambda: -1 if quorum.leader[0] is None else quorum.leader[0]), attribute="current-leader"),
         kafka(raft, "The epoch of the quorum.", one(lambda: quorum.leader[1]), attribute="current-epoch"),
-        kafka(raft, "The end of what is committed, exclusive; -1 while this node does not know it.",
+        kafka(raft, "The exclusive end of the committed records; -1 while this node does not know it.",
               one(lambda: -1 if quorum.high_watermark is None else quorum.high_watermark),
               attribute="high-watermark"),
         kafka(raft, "The offset of the metadata log's next record on this node.", one(lambda: quorum.end_offset),

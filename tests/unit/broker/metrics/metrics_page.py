@@ -35,9 +35,9 @@ passwords: it belongs to an address that only your network reaches.
 the broker is unfenced and its logs are open, the controller's quorum has a leader; \
 else 503 and a sentence that says what is missing |
 
-A page is written in turns of the event loop (of 2 ms), and once for all who ask at the same time. \
-Nothing is measured for
-it: the code counts with plain integers, and the page reads them. \
+A page is written in turns of the event loop (of 2 ms), and once for all clients that request it at the same time. \
+Nothing is
+measured for it: the code counts with plain integers, and the page reads them. \
 The page of 5,000 partitions has 1.3 MB and takes 62 ms of
 processor time, in turns of at most 5 ms. \
 Counting adds 1.1 % to the instructions of a Produce and 1.7 % to those of a Fetch
@@ -71,13 +71,13 @@ a query that sums
 - `kafka_server_raft_metrics_current_state_info` is made from the text `current-state`, \
 by the rule that the example has for
   it. MBeans with `listener=` have it as a label; the example has no rule for them.
-- BytesIn counts what was written: not the bytes of a batch that the log has already.
+- BytesIn counts appended bytes, without those of a batch that the log has already.
 - The metrics of the remote tier have the names of Kafka 4.3.1; \
 [KIP-405](kips/KIP-405.md) lists those of the KIP that have others.
   The twins of RemoteLogReaderTaskQueueSize and RemoteLogReaderAvgIdlePercent in \
 `org.apache.kafka.storage.internals.log`, which
   are deprecated, are left out.
-- Connections, and what waits in a purgatory, are counted once; \
+- Connections and delayed operations in a purgatory are counted once; \
 Kafka's PurgatorySize counts a request for each partition.
 - TotalFetchRequests counts the partitions that a Fetch has read. In a fetch session these are the changed ones; \
 Kafka counts
