@@ -193,7 +193,9 @@ class LeaderState:
         self._assert_members(self.isr)
 
     def _assert_members(self, isr: frozenset[int]) -> None:
-        """Invariant: an ISR, the proposed one too, has the leader and replicas of the partition only."""
+        """Assert the invariant that an ISR, a proposed one too, has the leader, and replicas of the partition
+        only.
+        """
         assert self.node_id in isr, (self.node_id, isr)
         assert isr <= self.followers.keys() | {self.node_id}, (isr, [*self.followers])
 

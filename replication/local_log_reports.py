@@ -75,7 +75,7 @@ class LocalLogReports:
     # -- a report ------------------------------------------------------------------------------------
 
     def begin(self, values: Mapping[int, LocalLog]) -> None:
-        """A request with these values is sent."""
+        """Record that a request with these values is sent."""
         assert self.in_flight is None, (self.in_flight, values)
         self.in_flight = values
 

@@ -22,7 +22,7 @@ class Histogram:
         self.sum_ms = 0.0
 
     def observe(self, time_ms: float, weight: int = 1) -> None:
-        """Count a time; that of a sample as `weight` times."""
+        """Count a time once, or the time of a sample `weight` times."""
         self.bucket_counts[bisect_left(BOUNDS_MS, time_ms)] += weight
         self.sum_ms += time_ms * weight
 

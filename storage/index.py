@@ -63,7 +63,7 @@ class Index:
     RESERVED_ENTRIES = 0
 
     def __init__(self, path: Path, *, base_offset: int, max_bytes: int, files: Files, is_new: bool) -> None:
-        """Opens nothing: a closed segment's index is not touched before the first look-up."""
+        """Create the index without opening its file: a closed segment's index is opened by its first look-up."""
         assert base_offset >= 0, (str(path), base_offset)
         self.path = path
         self.base_offset = base_offset

@@ -79,7 +79,7 @@ def append(log: Log, batch: bytearray, times: int) -> None:
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """Make a folder that is removed afterwards; nothing that others have left to write is in the way."""
+    """Write all dirty pages of earlier work, and make a folder that is removed afterwards."""
     os.sync()
     folder.mkdir(parents=True)
     try:

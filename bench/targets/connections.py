@@ -46,7 +46,7 @@ _OPERATION: Final = struct.Struct("=BBH")
 
 
 class Carried(NamedTuple):
-    """Bytes as the listening side sees them."""
+    """The bytes of connections in both directions, as the listening side counts them."""
 
     received: int
     sent: int

@@ -95,7 +95,9 @@ class Acceptor:
         return True
 
     def _resume(self) -> None:
-        """Continue when the delay is over. A timer may be early by the clock's resolution."""
+        """Continue to accept connections when the delay is over. A timer may be early by the clock's
+        resolution.
+        """
         self._due_at = self._runtime.monotonic()
         self.listening.resume()
 

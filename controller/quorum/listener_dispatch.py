@@ -134,7 +134,7 @@ class ListenerDispatcher:
         self._listeners.notify_snapshot(batches, snapshot)
 
     def change_leader(self, leader: LeaderAndEpoch) -> None:
-        """There is a new epoch, or the epoch has a leader now, or its leader has resigned."""
+        """Notify listeners of a new epoch, of the leader of the epoch, or of its resignation."""
         logger.info("metadata quorum: epoch %d, leader %s", leader.epoch, leader.leader_id)
         # Batches that this node appended in an earlier epoch may be truncated; those that stay are read from the log.
         self._clear_appended()

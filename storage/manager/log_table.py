@@ -229,7 +229,9 @@ class LogTable:
         )
 
     def _checkpoint_truncation(self, path: Path) -> BackgroundJob:
-        """A recovery point or log start offset moves back: a job that writes the checkpoints. It raises OSError."""
+        """Return a job that writes the checkpoints after a recovery point or log start offset moved back. The
+        job raises OSError.
+        """
         for topic_partition, log in list(self.logs.items()):
             if log.directory.parent == path and topic_partition in self.cleaned_offsets:
                 # The clean part was flushed. Records that replace it are dirty.

@@ -21,7 +21,7 @@ class Progress:
 
     @contextmanager
     def measuring(self, label: str, total: float) -> Iterator[Callable[[float], None]]:
-        """A bar; the callable gets how much of `total` is done, which grows."""
+        """Show a progress bar; the callable is called with the part of `total` that is done so far."""
         with click.progressbar(
             length=_STEPS, label=label, file=sys.stderr, hidden=self._is_hidden
         ) as progress:
