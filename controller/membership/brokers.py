@@ -268,7 +268,7 @@ def heartbeat(
 def _next_state(
     state: ClusterState, broker: BrokerImage, request: BrokerHeartbeatRequest, *, is_caught_up: bool
 ) -> Generator[None, None, tuple[BrokerControlState, BrokerControlState]]:
-    """Return, in steps, the broker\'s current and next state, by the diagram in the module\'s docstring."""
+    """Return, in steps, the broker's current and next state, by the diagram in the module's docstring."""
     session = state.sessions.of(broker.broker_id)
     if session.shutdown_offset is not None:
         if (yield from leader_and_isr_updates.has_leaderships(state, broker.broker_id)):
