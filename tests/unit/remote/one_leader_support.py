@@ -2,12 +2,14 @@
 
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.control import EndTransactionMarker, build_end_transaction_marker
+from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.protocol.types import TopicPartition
 from ottla.storage.log import AppendOrigin
 from tests.harness.remote_tier import TIERED, RemoteTier
 from tests.harness.replicas import ReplicaCluster
 
 ORDERS = TopicPartition("orders", 0)
+FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 
 class OneLeader:

@@ -4,7 +4,9 @@ import asyncio
 import errno
 
 import pytest
+from one_leader_support import FINISHED, OneLeader
 
+from ottla.protocol.remote.records import RemoteLogSegmentState as State
 from ottla.remote.checked_copies import CheckedCopies, check_batches, check_stored, problem_of
 from ottla.remote.errors import DamagedSegment
 from ottla.remote.storage_manager import IndexType, LogSegmentData
@@ -15,7 +17,6 @@ from ottla.storage.files import Files
 from ottla.storage.index import TimeIndex
 from tests.harness.bombs import MANY, understated_batch
 from tests.unit.remote.remote_support import copy_of
-from tests.unit.remote.test_remote_log_manager import FINISHED, OneLeader, State
 from tests.unit.storage.storage_support import batch
 
 STARTED = State.COPY_SEGMENT_STARTED

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_replica_fetcher import at, end, replicating, write
+from replica_fetcher_support import at, end, replicating, write
 
 from ottla.broker.replicas.following.leader_endpoint import FetcherSettings, LeaderEndpoint, _decode_fetch
 from ottla.protocol.errors import ErrorCode, MalformedMessage

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from test_replica_fetcher import at, replicating, run, write
+from replica_fetcher_support import at, replicating, run, write
 
 from tests.harness.replicas import turns, until
 
