@@ -393,7 +393,9 @@ class Follower:
         self._fetch(Transitions.TRUNCATED)
 
     def on_appended(self, done: Append) -> None:
-        """The batches are in the log, or those that it accepts (`Log.append_as_follower`)."""
+        """Continue after the log has appended the batches, or those that it accepts
+        (`Log.append_as_follower`).
+        """
         if done.leader_epoch != self.leader_epoch:
             return
         requested = self.fetch_offset
@@ -416,7 +418,7 @@ class Follower:
             self._unconfirmed_epoch = epoch
 
     def on_remote_log_aux_built(self, done: BuildRemoteLogAux) -> None:
-        """The log has restarted after a copy."""
+        """Fetch again, after the log has restarted behind a copy."""
         assert self._is_building(done), (self.state, done)
         self._fetch(Transitions.BUILT)
 

@@ -56,7 +56,9 @@ class FollowerSession(Generic[K, R]):
         return SessionRequest(self._session_id, self._epoch, sent, forgotten)
 
     def on_answer(self, session_id: int) -> None:
-        """The request was answered. NO_SESSION: the leader has opened none, or has closed one that became empty."""
+        """Record the response. NO_SESSION: the leader has opened no session, or has closed one that became
+        empty.
+        """
         assert 0 <= self._epoch <= _LAST_EPOCH, self._epoch
         if session_id == NO_SESSION:
             self._session_id, self._epoch = NO_SESSION, _FULL

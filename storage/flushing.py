@@ -161,7 +161,7 @@ class LogFlusher:
     # -- changes that need a flush -----------------------------------------------------------------
 
     def on_closing_segment(self, closed: Segment, *, end_offset: int) -> None:
-        """The active segment is closed; the next one begins at `end_offset`.
+        """Record that the active segment is closed; the next one begins at `end_offset`.
 
         If all of its batches are flushed, its indexes are not: it is flushed again. The recovery point on the
         disk is before its end (`LogCheckpoints`).

@@ -172,7 +172,8 @@ class LogStart:
             self._on_log_start_advanced()
 
     def on_tiering_disabled(self) -> None:
-        """The topic is not tiered any more, and its copies are deleted: the log begins with its local part.
+        """Let the log begin with its local part, as the topic is not tiered any more, and its copies are
+        deleted.
 
         The only change of a configuration that moves a log start: the topic's own
         `remote.storage.enable=false`, which the controller accepts only together with

@@ -229,7 +229,7 @@ class ProducerStateManager:
         return len(expired)
 
     def on_log_start_offset(self, log_start_offset: int, *, latest_snapshot_offset: int | None) -> None:
-        """The log start offset has advanced: producers are kept, completed transactions before it are removed."""
+        """Remove completed transactions before the new log start offset; producers are kept."""
         assert log_start_offset >= 0, log_start_offset
         self._forget_unreplicated(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)

@@ -348,18 +348,22 @@ class Partition:
             self.leader.check_isr(now_ms)
 
     def on_config_changed(self) -> None:
-        """The topic's configuration has changed: a smaller min.insync.replicas may commit records."""
+        """Apply a changed configuration of the topic: a smaller min.insync.replicas may commit records."""
         if self.leader is not None:
             self.leader.update_high_watermark()
             self.leader.on_preference()
 
     def on_isr_refused(self, *, leader_epoch: int) -> None:
-        """The controller has refused the proposed ISR, or has not attempted it: the ISR is unchanged."""
+        """Return to the committed ISR, after the controller has refused the proposed one, or has not
+        attempted it.
+        """
         if self.leader is not None:
             self.leader.on_isr_refused(leader_epoch=leader_epoch)
 
     def on_flushed(self) -> None:
-        """The log was flushed: more may be committed, and requests that wait for the flush are checked again."""
+        """Check requests that wait for a flush again, since the log was flushed, and more records may be
+        committed.
+        """
         if self.leader is not None and self.leader.advance_high_watermark():
             self.notify()
         else:

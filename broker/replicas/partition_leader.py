@@ -347,7 +347,9 @@ class PartitionLeader:
         )
 
     def on_isr_refused(self, *, leader_epoch: int) -> None:
-        """The controller has refused the proposed ISR, or has not attempted it: the ISR is unchanged."""
+        """Return to the committed ISR, after the controller has refused the proposed one, or has not
+        attempted it.
+        """
         if self.state.epoch == leader_epoch:
             self.state.withdraw()
             self.update_high_watermark()

@@ -25,10 +25,12 @@ class TierListener(Protocol):
     """Notified of every replica on this broker, of any topic. Must not raise, nor wait."""
 
     def on_role(self, partition: Partition) -> None:
-        """The partition leads or follows in its present leader epoch, or the configuration of its topic has changed."""
+        """Notify that the partition leads or follows in its present leader epoch, or its topic's
+        configuration has changed.
+        """
 
     def on_stopped(self, partition: Partition, *, is_topic_deleted: bool) -> None:
-        """The replica is not on this broker any more, or is offline."""
+        """Notify that the replica is not on this broker any more, or is offline."""
 
 
 class NoTier:

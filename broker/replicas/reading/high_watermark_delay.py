@@ -68,7 +68,7 @@ class HighWatermarkDelay:
         self._new_at = None
 
     def on_delay_over(self) -> None:
-        """The high watermark has waited for MAX_DELAY_S without effect, and is sent alone."""
+        """Record that a high watermark has waited for MAX_DELAY_S without effect, and is sent alone."""
         self.are_records_expected = False
         self._soon_count = 0
         self._needed_count = min(2 * self._needed_count, MAX_NEEDED_COUNT)

@@ -104,7 +104,9 @@ class RemoteReads:
         return self.reader.metadata.is_ready(id_of(partition))
 
     def on_role(self, partition: Partition) -> None:
-        """The partition's role, leader epoch or configuration has changed, or it is not on this broker any more."""
+        """Drop the partition's chunks after a change of role, leader epoch or configuration, or after its
+        removal.
+        """
         self._chunks.forget(partition)
         self.fetch_purgatory.signal(partition)
         self.list_offsets_purgatory.signal(partition)
