@@ -202,7 +202,9 @@ class Row:
 
     @property
     def shortfall(self) -> float | None:
-        """How many times the goal's bound is missed, at most 1 where it is met; None where nothing is judged."""
+        """The factor by which the goal's bound is missed, at most 1 where it is met; None where nothing is
+        judged.
+        """
         judged, goal = self.judged, self.figure.goal
         return None if judged is None or goal is None else goal.shortfall(judged)
 

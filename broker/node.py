@@ -143,7 +143,7 @@ class Node:
         return self._controller_role.listeners if self._controller_role is not None else ()
 
     def unreadiness(self) -> str | None:
-        """Why this node does not serve, one sentence; None: it does."""
+        """The reason why this node does not serve, in one sentence; None: it serves."""
         if self._is_stopping:
             return "The node stops."
         if self.failure.done():

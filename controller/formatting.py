@@ -37,7 +37,7 @@ _DYNAMIC_FLAGS: Final = "--standalone, --initial-controllers, or --no-initial-co
 
 
 class FormatterError(ValueError):
-    """Why a directory is not formatted, in a sentence for an operator."""
+    """A directory cannot be formatted; the message is a sentence for an operator."""
 
 
 def metadata_version_of(release: str) -> int:

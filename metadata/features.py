@@ -119,7 +119,8 @@ def claimed_features(finalized: Mapping[str, int]) -> dict[str, range]:
 
 
 def missing_dependency(feature: str, level: int, levels: Mapping[str, int]) -> str | None:
-    """Why a feature (not metadata.version) cannot have a level, given the others' `levels`; None if it can.
+    """The reason why a feature (not metadata.version) cannot have a level, given the others' `levels`; None
+    if it can.
 
     Source: Feature.validateVersion.
     """

@@ -140,7 +140,7 @@ class RemoteStorageManagerContract:
     def test_an_unknown_segment_is_not_found(
         self, manager: RemoteStorageManager, segment: Callable[..., "Segment"]
     ) -> None:
-        """Neither the batches nor the indexes of an unknown segment are found."""
+        """The batches and the indexes of an unknown segment are not found."""
         unknown = segment()
         with pytest.raises(RemoteResourceNotFound):
             read(manager.fetch_log_segment(unknown.metadata, start_position=0))

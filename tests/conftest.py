@@ -59,7 +59,8 @@ def no_warning_is_logged_that_the_test_does_not_name(request: pytest.FixtureRequ
 
 @pytest.fixture(autouse=True)
 def no_turn_of_an_event_loop_takes_too_long() -> Iterator[None]:
-    """With OTTLA_LOOP_STALL_MS set: no broker, of this process or a child's, blocks its loop for longer."""
+    """Check, with OTTLA_LOOP_STALL_MS set, that no broker of this process or of a child blocks its loop for
+    longer."""
     if stalls.BOUND_VARIABLE not in os.environ:
         yield
         return

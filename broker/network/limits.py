@@ -95,7 +95,9 @@ class ConnectionLimits:
         return max(delay_ms, self._rate.record(of_node, settings=settings, now_ms=now_ms))
 
     def wait_reason(self, listener: str) -> str | None:
-        """Why a connection that has arrived must wait until another one closes; None if it may be accepted."""
+        """The reason why a connection that has arrived must wait until another one closes; None if it may be
+        accepted.
+        """
         limit = self.settings.of_listener(listener).max_connections
         if self.by_listener[listener] >= limit:
             return f"{limit} connections to this listener (max.connections)"
@@ -104,7 +106,7 @@ class ConnectionLimits:
         return None
 
     def refusal(self, host: str) -> str | None:
-        """Why one more connection from `host` exceeds its limit, for the log; None if it does not."""
+        """The reason, for the log, why one more connection from `host` is refused; None if it is not."""
         limit = self.overrides.get(host, self.settings.max_connections_per_ip)
         if self.by_host[host] >= limit:
             return f"{limit} connections per address reached"

@@ -74,7 +74,7 @@ class Configurations:
         return f"{key}={'(unset)' if value is None else value} of {name or 'the cluster'}"
 
     def answers(self) -> Counter[str]:
-        """How many changes were answered in which way, once all of them were."""
+        """The number of changes by their outcome, once all of them were answered."""
         self._pool.shutdown()
         return Counter(answer.result() for answer in self._answers)
 

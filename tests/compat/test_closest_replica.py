@@ -208,7 +208,7 @@ def local_segments(cluster: OttlaCluster, node_id: int, topic: str) -> int:
 
 
 def test_a_reader_is_served_by_the_replica_that_has_its_offset_locally(tiered: OttlaCluster) -> None:
-    """By rack alone it would be broker 3, which has one record more: broker 2 stands still for a moment."""
+    """Broker 3 would be chosen by rack alone, and has one record more: broker 2 is paused for a moment."""
     new = NewTopic(
         "old",
         1,

@@ -231,7 +231,8 @@ def test_the_nodes_of_a_command_have_one_remote_tier(tmp_path):
 
 
 def test_a_second_command_leaves_the_cluster_of_the_first_alone(tmp_path):
-    """Nor does a node of it that is started by itself harm the one that runs, nor a command beside such a node."""
+    """A node of it that is started by itself does not harm the one that runs either, nor does a command
+    beside such a node."""
     up = cluster_up(tmp_path)
     nodes = tmp_path / "nodes"
     before = contents(nodes)

@@ -65,7 +65,7 @@ class Operator(BlockingWire):
         return int(self.call(ApiKey.CREATE_TOPICS, 7, request).topics[0].error_code)
 
     def directories(self, topic: str, *, partitions: int = 4) -> dict[int, Path]:
-        """Where the partitions' logs are, once all are there."""
+        """The directories of the partitions' logs, once all logs exist."""
 
         def ask() -> dict[int, Path]:
             answer = self.call(ApiKey.DESCRIBE_LOG_DIRS, 5, DescribeLogDirsRequest(topics=None))

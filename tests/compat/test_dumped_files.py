@@ -103,7 +103,7 @@ def restarted_empty(folder: Path) -> Log:
 
 
 def trimmed(folder: Path) -> Log:
-    """By retention, and to the middle of a segment by DeleteRecords."""
+    """A log that is trimmed by retention, and by DeleteRecords to the middle of a segment."""
     log = transactions(folder)
     log.update_high_watermark(log.log_end_offset)
     log.update_config(LogConfig(segment_bytes=20_000, retention_bytes=60_000, file_delete_delay_ms=0))
@@ -207,7 +207,7 @@ def compacted_and_recovered(folder: Path) -> Log:
 
 
 def split(folder: Path) -> Log:
-    """From before Kafka 1.1: offsets too far apart for one segment (KAFKA-6264)."""
+    """A log from before Kafka 1.1, whose offsets are too far apart for one segment (KAFKA-6264)."""
     folder.mkdir()
     data, position = bytearray(), 0
     for number in range(60):

@@ -88,7 +88,7 @@ class Mixture:
             self.ottla.start_node(node_id)
 
     def heal(self) -> None:
-        """Whatever was done to them: all run, Kafka in its own place."""
+        """Repair all nodes, whatever was done to them: all run, Kafka in its own place."""
         self.successor.end()
         if self.kafka.child.is_running:
             self.kafka.child.resume()
@@ -243,7 +243,7 @@ def test_all_controllers_are_restarted(mixture):
 
 
 def test_leadership_goes_through_all_brokers(mixture):
-    """By reassigned order and preferred elections; each leader's batches end up with both others."""
+    """Reassigned order and preferred elections move it; each leader's batches end up with both others."""
     topic = Topic.create(mixture.bootstrap, "round", [3, 1, 2])
     values: list[bytes] = []
     for order in ([3, 1, 2], [1, 2, 3], [2, 3, 1], [3, 2, 1]):

@@ -151,7 +151,7 @@ def kafkas_controllers_take_over_again(mixture: Mixture) -> None:
 
 
 def all_metadata_logs_have_the_same_bytes(mixture: Mixture) -> None:
-    """From the latest of their start offsets on: voters and observers, Kafka's and Ottla's."""
+    """Compare voters and observers, Kafka's and Ottla's, from the latest of their start offsets on."""
     nodes = [*mixture.voters.values(), mixture.ottla, mixture.kafka]
     for node in nodes:
         node.kill()

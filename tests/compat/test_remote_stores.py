@@ -158,7 +158,8 @@ class _Contract(RemoteStorageManagerContract):
             assert not isinstance(refused.value, RetriableRemoteStorageError)
 
     def test_a_missing_bucket_is_an_error_of_every_operation(self, store, segment):
-        """Not a missing object, which counts as deleted: with its bucket the copies may be back."""
+        """The error differs from that of a missing object, which counts as deleted: with its bucket the
+        copies may be back."""
         one = segment(size=100)
         with closing(configured(self.kind, store, bucket="nowhere")) as manager:
             for operation in (

@@ -82,7 +82,7 @@ class FaultyStore(RemoteStorageManager):
     on_call: Callable[[Call], None] = lambda call: None
 
     def count(self, operation: Operation) -> int:
-        """How often an operation was called."""
+        """The number of calls of an operation."""
         return sum(call.operation == operation for call in self.calls)
 
     def configure(self, configs: Mapping[str, object]) -> None:

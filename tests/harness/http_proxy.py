@@ -36,7 +36,7 @@ class Refused:
 
 @dataclass(slots=True, frozen=True)
 class Unanswered:
-    """Neither read further nor answered; the connection stays open."""
+    """A request that is neither read further nor answered; the connection stays open."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -152,7 +152,7 @@ class FaultyProxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def count(self, method: str, part: str = "") -> int:
-        """How many such requests have arrived."""
+        """The number of such requests that have arrived."""
         return sum(it.method == method and part in it.target for it, _ in list(self.requests))
 
     # -- connections -------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class StandaloneCluster:
         self._kill()
 
     def work_dir(self, number: int) -> Path:
-        """Where a worker has the folders of its executors."""
+        """The folder in which a worker has the folders of its executors."""
         return self._folder / f"work-{number}"
 
     def _start(self, name: str, role: str, *arguments: str) -> Child:

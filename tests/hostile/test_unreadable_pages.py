@@ -105,7 +105,7 @@ def find_coordinator(wire):
     "server", [_WITHOUT_PERMISSION, _HALF_READABLE], ids=["no page readable", "half"], indirect=True
 )
 def test_the_connection_is_closed_and_later_reads_are_copied(server):
-    """Also where it is in the middle of a response, of which the socket has taken the beginning."""
+    """It is closed even in the middle of a response, of which the socket has taken the beginning."""
     with BlockingWire(server.port) as wire:
         create(wire, "t")
         wait_until(lambda: produce(wire, "t") == ErrorCode.none)
@@ -122,7 +122,8 @@ def test_the_connection_is_closed_and_later_reads_are_copied(server):
 
 
 def test_nothing_else_looks_into_a_mapping(server):
-    """Not a look-up by time, a coordinator that loads, a node that reads its metadata, a recovery, compaction."""
+    """Look-ups by time, loads of a coordinator, a node that reads its metadata, recovery and compaction do
+    not."""
     with BlockingWire(server.port) as wire:
         create(wire, "t")
         wait_until(lambda: produce(wire, "t") == ErrorCode.none)

@@ -1,4 +1,5 @@
-"""Whatever valid requests ask, in any order and version: no handler of a node fails, and the node goes on."""
+"""No handler of a node fails whatever valid requests it gets, in any order and version, and the node
+continues."""
 
 import asyncio
 from contextlib import suppress

@@ -123,7 +123,7 @@ def test_brokers_exchange_metadata():
 
 
 def test_a_restarted_broker_reads_only_what_is_new():
-    """From snapshots on its disk; the other broker goes on meanwhile."""
+    """It reads snapshots on its disk; the other broker continues meanwhile."""
 
     async def story(world):
         await world.start(*CONTROLLERS, *BROKERS)

@@ -43,7 +43,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def no_warning_is_logged_that_the_test_does_not_name() -> None:
-    """Not here: with real processes and networks, timeouts and retries depend on the machine."""
+    """Accept all warnings: with real processes and networks, timeouts and retries depend on the machine."""
 
 
 @pytest.fixture(scope="session")

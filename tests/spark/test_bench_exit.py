@@ -1,4 +1,4 @@
-"""How `ottla bench run` ends when records were lost: not as if all were well."""
+"""The exit of `ottla bench run` reports that records were lost."""
 
 from dataclasses import replace
 

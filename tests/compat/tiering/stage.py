@@ -310,7 +310,7 @@ class Stage:
         topic, _, index = name.rpartition("-")
 
         def directory() -> tuple[str, bool]:
-            """Where its log is, and whether it is only there."""
+            """The directory of the log, and whether the log is only there."""
             with BlockingWire(self._port(int(node_id))) as wire:
                 answer = wire.call(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None))
             found = [

@@ -54,7 +54,7 @@ class Disk(Protocol):
 
 @dataclass(kw_only=True)
 class Weather:
-    """How often a call of the store fails, by the kind of failure: 0 never, 1 always. All of them stop with `clear`."""
+    """The probabilities of the store's failures by kind: 0 never, 1 always. All of them stop with `clear`."""
 
     #: The service is not there: every call fails, some after a while.
     is_out: bool = False

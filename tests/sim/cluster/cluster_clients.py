@@ -117,7 +117,7 @@ class Client:
 
 
 def address_of(broker_id: int) -> Address:
-    """Where a broker's clients find it."""
+    """The address at which clients reach a broker."""
     return f"n{broker_id}", CLIENT_PORT
 
 
@@ -138,7 +138,7 @@ class Producer(Client):
         keys: int = 0,
         is_idempotent: bool = True,
     ) -> None:
-        """With acks other than -1 it is not idempotent. One that is not sends each batch once."""
+        """Create a producer, which is idempotent with acks=-1 only. One that is not sends each batch once."""
         super().__init__(simulation, random, brokers, name=name)
         self._history = history
         self._topic, self._partition, self._acks = topic, partition, acks

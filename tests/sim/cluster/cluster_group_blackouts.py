@@ -130,7 +130,7 @@ class PairMember(Member):
                 self._group.owners[partition] = max(known, (self._generation_id, self.name))
 
     def _places(self) -> list[_Place]:
-        """Where it may commit: to what it is assigned, as far as the topics exist."""
+        """The partitions to which a member may commit: its assignment, as far as the topics exist."""
         known = self._world.judge.image.topics_by_name
         places = [(known[self._group.topic].topic_id, each) for each in self._owned]
         if 0 in self._owned and self._group.passing in known:

@@ -46,7 +46,7 @@ Replicas = tuple[int, dict[Machine, object]]
 
 
 class _Seen(NamedTuple):
-    """How a replica was at the last look."""
+    """The state of a replica at the last check."""
 
     leader_epoch: int
     high_watermark: int
@@ -393,9 +393,7 @@ class Judge:
             self._unclean_epochs[key] = now.leader_epoch
 
     def _lost_are_in_no_isr(self, broker: BrokerImage) -> None:
-        """Neither a replica of a fenced broker is in an ISR, nor one on a directory that its broker has lost
-        (KIP-858).
-        """
+        """No ISR has a replica of a fenced broker, or one on a directory that its broker has lost (KIP-858)."""
         for topic in self.image.topics_by_id.values():
             for index, partition in topic.partitions.items():
                 # The last member stays until another one can be elected.
@@ -456,7 +454,7 @@ class Judge:
         return None if leader is None else (leader, self._of_epoch(key, leader_epoch))
 
     def log_start_offset(self, topic: str, index: int, broker_id: int) -> int:
-        """Where that broker's log begins now; behind everything if it has none now."""
+        """The log start offset of that broker now; behind everything if it has no log now."""
         broker = next(machine.broker for machine in self._machines if machine.node_id == broker_id)
         partition = None if broker is None else broker.replicas.hosted.get((topic, index))
         return 2**62 if partition is None else partition.log.log_start_offset

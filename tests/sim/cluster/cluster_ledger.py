@@ -94,7 +94,8 @@ class Ledger:
         ]
 
     def end_under(self, leader_epoch: int) -> int:
-        """How much was committed before a newer leader came, which an older one need not know."""
+        """The end of the records that were committed before a newer leader came, which an older one need not
+        know."""
         newer = [epoch for epoch in self.begun if epoch > leader_epoch]
         return self.begun[min(newer)] if newer else self.end
 

@@ -131,7 +131,7 @@ class Inquirer(Client):
         return ErrorCode(row.error_code)
 
     def _start(self, broker_id: int) -> int:
-        """Where the leader's log begins by now: an answer may have known what was before."""
+        """The present start of the leader's log: a response may have known records before it."""
         return self._judge.log_start_offset(self._topic, self._partition, broker_id)
 
     def _check_found(

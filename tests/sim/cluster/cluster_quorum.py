@@ -34,7 +34,7 @@ _RESIGNING_S = 0.5
 
 
 class _Seen(NamedTuple):
-    """How a node was at the last look."""
+    """The state of a node at the last check."""
 
     quorum: RaftClient
     role: Role

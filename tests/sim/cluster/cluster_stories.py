@@ -245,7 +245,7 @@ async def unclean(world: World) -> None:
 
 
 async def questions(world: World) -> None:
-    """Where logs begin and end, and where epochs do, is asked all the time, while leaders change fast."""
+    """Ask all the time for starts and ends of logs and epochs, while leaders change fast."""
     await world.create_topic("t", partitions=2)
     for partition in range(2):
         world.produce("t", partition, pause_s=0.08)
@@ -368,7 +368,7 @@ WORLDS: dict[str, dict[str, Any]] = {
 
 
 def shape_of(name: str, seed: int) -> dict[str, Any]:
-    """How many brokers and controllers there are, and whether some nodes are both; and the story's own settings."""
+    """The numbers of brokers and controllers, whether some nodes are both, and the story's own settings."""
     random = Random(f"{name} {seed}")
     shape = {
         "brokers": random.choice((3, 3, 4, 5)),

@@ -234,7 +234,7 @@ class World:
         self.note(f"{machine} gives up: {error}")
 
     def note(self, what: str) -> None:
-        """For the trace, and for the reader of a failing seed."""
+        """Add a line to the trace, which shows the course of a failing seed."""
         self.mishaps.append(f"{self.now:.3f} {what}")
         self.simulation.record(what)
 

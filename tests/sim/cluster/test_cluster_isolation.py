@@ -88,7 +88,7 @@ def test_a_transaction_that_began_before_the_ledger(text, known_from, index, is_
 
 
 def test_a_gap_may_have_ended_what_was_open():
-    """Else a transaction would stay open, and no copy behind it be decided."""
+    """Otherwise a transaction would stay open, and no copy behind it be decided."""
     ledger = Ledger()
     ledger.commit(Found("ab", 0))  # type: ignore[arg-type]
     assert ledger.last_stable_offset() == 0

@@ -35,7 +35,7 @@ _SETTINGS = {
 
 
 def failures(world: World) -> Counter[str]:
-    """How often each service has failed; those of a broker's fetchers count as one."""
+    """The number of failures of each service; those of a broker's fetchers count as one."""
     total: Counter[str] = Counter()
     for machine in world.machines:
         if machine.runtime is not None:

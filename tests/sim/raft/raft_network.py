@@ -38,7 +38,7 @@ class Exchange:
 
 @dataclass(slots=True)
 class Weather:
-    """How the network is at the moment."""
+    """The present conditions of the network."""
 
     min_delay_ms: float = 0.2
     max_delay_ms: float = 5

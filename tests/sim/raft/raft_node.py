@@ -58,7 +58,7 @@ LOG_SETTINGS = MetadataLogSettings(log_segment_bytes=4096, max_retention_bytes=6
 
 @dataclass(slots=True)
 class Disk:
-    """How long it takes to make something durable."""
+    """A disk, with the time that it takes to make something durable."""
 
     max_delay_ms: float = 1.0
 
@@ -187,11 +187,11 @@ class Node:
 
     @property
     def now_ms(self) -> int:
-        """By its own clock."""
+        """The time by the node's own clock."""
         return 1_000_000 + int(self.events.now / MS * self.clock_rate)
 
     def global_delay(self, local_ms: float) -> int:
-        """How long its milliseconds take."""
+        """The duration of one of the node's milliseconds."""
         return ceil(local_ms * MS / self.clock_rate)
 
     def _set_timer(self) -> None:

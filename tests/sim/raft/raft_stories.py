@@ -254,7 +254,7 @@ class Chaos:
             self.actions += [self.add, self.add, self.remove, self.lose_disk]
 
     def go_on(self, steps: int) -> None:
-        """So many faults, a moment apart."""
+        """Inject so many faults, a moment apart."""
         for _ in range(steps):
             self.random.choice(self.actions)()
             self.cluster.run_for(self.random.choice((0.01, 0.1, 0.5, 1, 2)) * self.random.random())

@@ -1,6 +1,4 @@
-"""Whatever bytes a client, a peer, a bucket or a disk holds: they are read, or refused with an error that is
-handled.
-"""
+"""Any bytes of a client, a peer, a bucket or a disk are read, or refused with an error that is handled."""
 
 import logging
 import tracemalloc

@@ -18,7 +18,7 @@ def test_examples_in_docstrings_are_right(module):
 
 
 def counted_p(first, second):
-    """By definition: each division of the runs into two such groups."""
+    """The p value by its definition: each division of the runs into two such groups is counted."""
     values = [*first, *second]
     ranks = [(sum(x < value for x in values) + sum(x <= value for x in values) + 1) / 2 for value in values]
     expected = sum(ranks) * len(first) / len(values)

@@ -1,4 +1,4 @@
-"""How many records a producer sends by the clock: all that are due before the end, and no other."""
+"""A producer with an open-loop load sends all records that are due before the end, and no other."""
 
 import pytest
 

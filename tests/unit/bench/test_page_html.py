@@ -199,7 +199,7 @@ def test_there_is_a_column_of_goals_where_there_are_goals():
 
 
 def dots(rows):
-    """How many points are marked in each line that has some."""
+    """The number of marked points in each line that has some."""
     html = page(REPORT, Series(seconds=rows, samples=[], events=[]))
     return [path.count("h0") for path in re.findall(r'<path class="dots [^"]*" d="([^"]*)"', html)]
 

@@ -1,6 +1,5 @@
-"""From rows of all runs to lines: medians with their range, gaps where nothing was acknowledged, events with
-their times.
-"""
+"""Rows of all runs become lines: medians with their range, gaps without acknowledgements, events with their
+times."""
 
 import doctest
 import math

@@ -317,7 +317,8 @@ class Cluster:
             self._advance(broker, partition)
 
     def fetch(self, broker_id: int, partition: int) -> None:
-        """From the leader of the epoch that both speak of; the log is cut where it differs from the leader's."""
+        """Fetch from the leader of the epoch that both know; the log is truncated where it differs from the
+        leader's."""
         follower = self.brokers[broker_id]
         if follower.epoch is None:
             return

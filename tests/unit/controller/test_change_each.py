@@ -128,7 +128,7 @@ def test_the_records_are_those_of_one_decision_for_each(
 
 
 def test_partitions_that_differ_in_epochs_only_are_decided_once(monkeypatch: pytest.MonkeyPatch):
-    """Else a broker that is fenced blocks the controller for 15 ms with 1,000 partitions."""
+    """Otherwise a broker that is fenced would block the controller for 15 ms with 1,000 partitions."""
     machine = Machine(brokers=BROKERS)
     machine.create("t", *[[1, 2, 3]] * 50, *[[2, 3, 1]] * 50)
     decided: list[int] = []

@@ -123,7 +123,8 @@ async def test_a_controller_that_is_deposed_while_it_replays_appends_nothing(she
 
 @pytest.mark.usefixtures("small_steps")
 async def test_a_request_that_is_cancelled_while_it_is_replayed_is_carried_out(shell: Shell):
-    """By the timeout of controlled shutdown in a combined node. The state never has records that the log has not."""
+    """The timeout of controlled shutdown in a combined node cancels it. The state never has records that the
+    log has not."""
     controller = await shell.start()
     follower = follow(shell)
     await join(controller)

@@ -1,6 +1,5 @@
-"""Whatever bytes a client, a bucket or a disk has: the modules of the remote tier raise their documented
-errors only.
-"""
+"""The modules of the remote tier raise their documented errors only, whatever bytes a client, a bucket or a
+disk has."""
 
 from contextlib import suppress
 from dataclasses import replace

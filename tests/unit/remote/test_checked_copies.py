@@ -203,7 +203,7 @@ def fails(data):
     "fault", [fails, lambda data: flipped(data, 65), lambda data: b""], ids=["EIO", "other bytes", "no bytes"]
 )
 def test_a_segment_that_reads_well_again_is_copied_and_what_is_behind_it(tmp_path, caplog, fault, count):
-    """With one replica nothing else ends the stop: no other leader has a sound segment."""
+    """There is one replica, so that nothing else ends the stop: no other leader has a sound segment."""
 
     async def story():
         leader = OneLeader(simulation, tmp_path)

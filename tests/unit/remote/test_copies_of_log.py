@@ -1,4 +1,4 @@
-"""How far a copy agrees with a log, after unclean elections: tables. The log ends at 100."""
+"""The offset up to which a copy agrees with a log, after unclean elections: tables. The log ends at 100."""
 
 import pytest
 from remote_support import copy_of

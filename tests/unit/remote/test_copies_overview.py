@@ -68,7 +68,8 @@ def test_what_is_in_the_overview(changes, expected):
 
 @pytest.mark.parametrize("seed", range(200))
 def test_a_partition_that_a_cache_has_copies_of_is_never_missing(seed):
-    """Whatever leaders write between a remover's look and its last record; also after a restart from the snapshot."""
+    """Leaders may write anything between a remover's look and its last record; a restart from the snapshot is
+    included."""
     random = Random(seed)
     overview, user = CopiesOverview(0), UserPartition(ONE, metadata_partition=0)
     has_decided = False

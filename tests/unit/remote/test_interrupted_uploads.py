@@ -30,7 +30,7 @@ def s3(code, status):
 
 
 def by_minio(code, status):
-    """By the minio client."""
+    """A client of the store made by the minio library."""
 
     def refuse(*_, **__):
         raise S3Error(

@@ -261,7 +261,7 @@ class _Bug(Exception):
 @pytest.mark.logs("it is started again")
 @pytest.mark.parametrize("after_s", [0.0, 0.5])
 def test_a_service_that_has_failed_finds_the_partitions_again_that_were_running(runtime, after_s):
-    """Also one whose task has not begun."""
+    """It also finds a partition whose task has not begun."""
     tasks = Tasks(runtime)
     tasks.left = {"a": 2, "b": 1}
     #: Of the next looks at the permits.

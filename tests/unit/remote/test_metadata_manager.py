@@ -372,7 +372,7 @@ def test_impossible_settings(name, value, part):
 
 
 def test_the_topic_is_created_as_kafka_does(scene):
-    """But with `flush.messages`: a local segment is removed because of a record of it."""
+    """It has `flush.messages` in addition, since a local segment is removed because of one of its records."""
 
     async def story(brokers):
         _, topic = brokers.start(PARTITION)

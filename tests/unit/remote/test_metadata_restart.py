@@ -27,7 +27,7 @@ def copies(manager, *partitions):
 
 
 def test_a_restart_reads_nothing_again(scene):
-    """Also for partitions without any change, and for those whose last change is long ago."""
+    """The rule includes partitions without any change, and those whose last change is long ago."""
 
     async def story(brokers):
         manager, _ = await brokers.ready(ONE, TWO, THREE)

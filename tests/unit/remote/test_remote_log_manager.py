@@ -168,7 +168,7 @@ def test_the_idle_ratio_is_that_of_the_copies(simulation, tmp_path):
 def test_a_log_whose_beginning_a_power_cut_has_taken_starts_where_no_copy_is(
     simulation, tmp_path, copies, log_start
 ):
-    """Else its first records would be asked for without end. With a copy of them nothing is lost."""
+    """Otherwise its first records would be requested without end. With a copy of them nothing is lost."""
 
     async def story():
         leader = OneLeader(simulation, tmp_path, remote_log_copy_disable="false" if copies else "true")
@@ -235,7 +235,7 @@ async def store_states(leader, copy, *states):
 def test_a_deletion_that_ends_after_the_successor_has_begun_moves_the_log_start(
     simulation, tmp_path, deleted, start
 ):
-    """Else a consumer at the log start would be sent back to it again and again."""
+    """Otherwise a consumer at the log start would be sent back to it again and again."""
 
     async def story():
         leader = OneLeader(simulation, tmp_path, local_retention_ms="1000")
@@ -261,7 +261,8 @@ def test_a_deletion_that_ends_after_the_successor_has_begun_moves_the_log_start(
 def test_an_unfinished_copy_is_deleted_when_its_leader_has_seen_it_for_two_deadlines(
     simulation, tmp_path, clock_ms
 ):
-    """Whatever the clock of the broker was that has begun it. One of its own that it does not make now, soon."""
+    """The clock of the broker that has begun it does not count. A copy of its own that it does not make now
+    is deleted soon."""
 
     async def story():
         leader = OneLeader(simulation, tmp_path)
@@ -439,7 +440,7 @@ def test_a_copy_that_fails_does_not_count_for_the_quota(simulation, tmp_path):
 def test_a_copy_that_another_leader_has_deleted_before_its_end_leaves_nothing(
     simulation, tmp_path, monkeypatch, failures
 ):
-    """Also if this broker is not the leader afterwards: no metadata name the objects."""
+    """Its objects are deleted even if this broker is not the leader afterwards, since no metadata name them."""
 
     async def story():
         leader = OneLeader(simulation, tmp_path)

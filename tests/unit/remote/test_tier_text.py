@@ -79,7 +79,7 @@ def test_a_standalone_broker(tmp_path):
 
 
 def test_a_node_of_a_cluster(tmp_path):
-    """How many replicas the metadata's topic has is not known on one node: Kafka's default applies."""
+    """One node does not know the replicas of the metadata's topic, so Kafka's default applies."""
     file = tmp_path / "server.properties"
     file.write_text(
         "process.roles=broker\nnode.id=1\nlisteners=PLAINTEXT://:9092\ncontroller.listener.names=C\n"

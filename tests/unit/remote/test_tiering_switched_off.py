@@ -149,7 +149,7 @@ def test_a_copy_whose_record_is_appended_after_all_were_deleted_is_deleted_too(s
 @pytest.mark.logs("Fetch from broker")
 @pytest.mark.parametrize("moves", [True, False])
 def test_a_late_record_after_a_change_of_role_or_a_restart(simulation, tmp_path, moves):
-    """Neither the follower that becomes leader, nor the leader that is restarted, forgets the partition before."""
+    """The partition is not forgotten before, by a follower that becomes leader or a leader that is restarted."""
 
     async def story():
         tier = RemoteTier(tmp_path)

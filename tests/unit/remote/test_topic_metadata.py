@@ -194,7 +194,7 @@ def restored(data, *, metadata_topic=METADATA_TOPIC, **fields):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_snapshot_restores_the_cache(seed, tmp_path):
-    """Also what happens to it later is the same."""
+    """Later changes have the same effect on the restored cache."""
     written = cache_with_history(seed)
     header, data = encoded(written)
     snapshot.write(tmp_path / FILE, data, Files())

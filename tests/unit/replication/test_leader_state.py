@@ -69,7 +69,7 @@ def test_who_is_out_of_the_isr_does_not_count():
 
 
 def test_who_is_about_to_join_is_waited_for():
-    """Else the high watermark would run away from a follower that has just caught up."""
+    """Otherwise the high watermark would run away from a follower that has just caught up."""
     leads = leader_state(isr=(1,))
     fetch(leads, 2, 90, leader_end=90, now_ms=1_000)
     assert committed(leads, end=100, now_ms=2_000) == 90

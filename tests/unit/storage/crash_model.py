@@ -292,7 +292,8 @@ class Checks:
                     )
 
     def is_superseded(self, model: Model, key: bytes | None, offset: int) -> bool:
-        """By a tombstone, which may have gone, too; or by what was truncated later."""
+        """Whether the value is superseded by a tombstone, which may have gone, too, or by records that were
+        truncated later."""
         return model.truncated.get(key, -1) > offset or any(
             record[0] > offset and record[2] == key and record[3] is None
             for it in model.batches

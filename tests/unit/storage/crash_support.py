@@ -445,7 +445,8 @@ class Story(Checks):
             assert not errors, errors
 
     def must_be_right(self, path: Path) -> bool:
-        """Not what is written again when it is due, nor what recovery cannot know because the batches are gone."""
+        """The files that must be right, without those that are written again when due, or that recovery
+        cannot know."""
         if path.name.endswith("-checkpoint") or path.name == "partition.metadata":
             return False
         log = next((it for it in self.manager.logs.values() if path.is_relative_to(it.directory)), None)
@@ -477,5 +478,5 @@ class Story(Checks):
 
 
 def observe_closed(log: Log) -> tuple[int, int]:
-    """Where a log that is closed began and ended."""
+    """Record the start and the end of a log that is closed."""
     return log.log_start_offset, log.log_end_offset

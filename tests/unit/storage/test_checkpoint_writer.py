@@ -16,7 +16,7 @@ def write_again(jobs):
 @pytest.mark.parametrize("jobs_run", ["before", "afterwards"])
 @pytest.mark.logs("below the high watermark")
 def test_checkpoints_go_back_before_a_truncation_changes_files(tmp_path, monkeypatch, jobs_run):
-    """Whatever a job was made to write: after a power cut new batches would be believed unseen."""
+    """An earlier job does not undo it: after a power cut new batches would be believed unseen."""
     manager = open_manager(tmp_path)
     log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
     append(log, 20)

@@ -356,7 +356,8 @@ def test_files_that_retention_removes_under_it_are_no_failure_of_the_disk(tmp_pa
 
 
 def test_what_retention_leaves_of_a_group_is_not_clean(tmp_path):
-    """Else the tombstone would go in its time, and the value that it deletes would be back. It is cleaned next."""
+    """Otherwise the tombstone would go in its time, and the value that it deletes would be back. It is
+    cleaned next."""
     log = open_log(
         tmp_path / "l", config=replace(CONFIG, cleanup_policy=("compact", "delete"), retention_ms=None)
     )
@@ -434,7 +435,7 @@ def test_a_cleaning_needs_room_for_one_segment(tmp_path):
 
 
 def test_each_segment_is_in_place_for_good_before_the_next_one(tmp_path):
-    """And all of them before the log counts as clean: else a power cut might keep a later one only."""
+    """All of them are in place before the log counts as clean: else a power cut might keep a later one only."""
 
     class Recording(Files):
         def rename(self, source, target):

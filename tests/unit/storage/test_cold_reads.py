@@ -66,7 +66,7 @@ def test_index_headers_and_batches_are_read_by_a_thread(log, files, offset, end)
 
 @pytest.mark.parametrize("offset", [0, 433, COUNT - 200])
 def test_no_read_of_the_loop_waits_for_the_disk(log, offset):
-    """Whatever is in memory: the log by chance, and not the index."""
+    """Any part may be in memory, by chance the log and not the index."""
     for path in log.directory.glob("*.log"):
         fd = log.files.file_system.open(path)
         in_thread(log.files.file_system.pread, fd, path.stat().st_size, 0)

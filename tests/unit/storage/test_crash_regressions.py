@@ -135,7 +135,7 @@ def _stopped_and_killed(files, manager, log):
     "happens", [_truncated, _truncated_and_flushed, _truncated_to_a_segment, _stopped, _stopped_and_killed]
 )
 def test_a_roll_at_the_recovery_point_waits_for_nothing(happens, seed):
-    """Nor does recovery trust the indexes of the closed segment then."""
+    """Recovery does not trust the indexes of the closed segment then."""
     files = FaultyFiles(random=Random(seed))
     manager, log = new_log(files)
     abort(log)

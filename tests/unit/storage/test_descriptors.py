@@ -1,4 +1,4 @@
-"""How many files a log holds open: thousands of partitions must not use up what a process may have."""
+"""The files that a log holds open: thousands of partitions must not use up a process's descriptors."""
 
 from dataclasses import replace
 from pathlib import Path

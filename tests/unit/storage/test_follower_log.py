@@ -68,7 +68,7 @@ def test_the_result_of_an_append(log):
 
 
 def test_batches_are_summed_once_and_written_at_once(tmp_path, monkeypatch):
-    """From any producers, in any epochs: a response is read once, and written by one system call."""
+    """They are from any producers and epochs: a response is read once, and written by one system call."""
     written, summed = [], []
 
     class Recorded(Files):

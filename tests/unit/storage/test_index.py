@@ -17,7 +17,7 @@ from ottla.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 @pytest.fixture(autouse=True)
 def small_warm_part(monkeypatch):
-    """So that a few entries already leave memory."""
+    """Make the warm part small, so that a few entries already leave memory."""
     monkeypatch.setattr(module, "WARM_BYTES", 48)
 
 

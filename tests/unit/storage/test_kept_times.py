@@ -59,7 +59,7 @@ def test_a_restart_reads_nothing_again(folder, opened):
 
 @pytest.mark.logs("below the high watermark")
 def test_what_was_truncated_and_written_again_is_read_again(folder, opened):
-    """By another leader: as much, at the same offsets."""
+    """Another leader has written as much, at the same offsets."""
     log = open_log(folder)
     sizes = [segment.size for segment in log.segments]
     log.truncate_to(MANY, now_ms=NOW_MS)

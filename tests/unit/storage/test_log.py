@@ -210,7 +210,8 @@ def test_read_bounds(log):
 
 @pytest.mark.parametrize(("part", "step"), [(SegmentReader, "read"), (SegmentIndexes, "add_batches")])
 def test_a_thread_reads_nothing_that_is_appended_meanwhile(tmp_path, monkeypatch, part, step):
-    """Neither what comes before it has read, nor the batch that is in the file, but not before the log end yet."""
+    """It reads neither what comes before the batch in the file, nor that batch, before the log end includes
+    it."""
     log = open_log(tmp_path / "l", config=LogConfig())
     fill(log, 3)
     original, seen = getattr(part, step), []

@@ -169,7 +169,7 @@ class CountedOffset(int):
 @pytest.mark.parametrize("how", ["retention", "truncation"])
 @pytest.mark.logs("below the high watermark")
 def test_many_segments_are_removed_without_a_search_for_each(tmp_path, monkeypatch, how):
-    """Else the event loop stood still for a second with 8,000 of them."""
+    """Otherwise the event loop stood still for a second with 8,000 of them."""
     log = open_log(tmp_path / "l", config=LogConfig(segment_bytes=100, index_interval_bytes=1))
     fill(log, 120, records=1)
     log.update_high_watermark(120)
@@ -260,7 +260,7 @@ def test_the_recovery_point_of_a_checkpoint_is_no_end_of_what_is_committed(tmp_p
 
 
 def test_a_roll_waits_for_nothing(tmp_path):
-    """Also of a segment whose batches are flushed: its indexes are, with the next flush."""
+    """The rule includes a segment whose batches are flushed: its indexes are flushed with the next flush."""
     files = CountingFiles()
     log = open_log(tmp_path / "l", files=files)
     fill(log, 2)

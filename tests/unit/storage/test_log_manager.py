@@ -556,7 +556,7 @@ def test_a_failing_directory_goes_offline_alone(tmp_path):
 )
 @pytest.mark.logs("begins after a gap")
 def test_a_disk_that_fails_a_cleaning_goes_offline(tmp_path, monkeypatch, call, number):
-    """And the log is not given up: when the disk is well again, the next start cleans it."""
+    """The log is not given up: when the disk is well again, the next start cleans it."""
 
     def fails(*_, **__):
         raise OSError(number, os.strerror(number))
@@ -624,7 +624,7 @@ def test_too_many_open_files_are_no_fault_of_a_disk(tmp_path, monkeypatch):
 
 
 def test_a_truncation_that_has_begun_has_the_reserved_descriptors(tmp_path, monkeypatch):
-    """Else later segments are gone, and the log ends where it did before."""
+    """Otherwise later segments are gone, and the log ends where it did before."""
     log = open_log(tmp_path / str(A))
     append(log, 40)
     log.close()

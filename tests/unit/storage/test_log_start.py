@@ -1,4 +1,4 @@
-"""Where a log starts while it changes: retention beside threads that read, and in a power cut."""
+"""The start of a log while it changes: retention beside threads that read, and in a power cut."""
 
 from pathlib import Path
 from random import Random
@@ -14,7 +14,7 @@ from tests.unit.storage.storage_support import NOW_MS, batch, open_log
 
 
 def test_a_replay_in_a_thread_reads_what_retention_leaves(tmp_path):
-    """Whatever file operation of the removal it runs beside: a load of a coordinator's log."""
+    """A load of a coordinator's log runs beside each file operation of the removal."""
     files = FaultyFiles(random=Random(1))
     log = open_log(tmp_path / "l", files=files, config=LogConfig(segment_bytes=1000, retention_ms=1000))
     for _ in range(4):

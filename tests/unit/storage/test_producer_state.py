@@ -480,7 +480,8 @@ class Sequences(RuleBasedStateMachine):
 
     @rule(producer=st.integers(1, 3), commit=st.booleans(), version=st.sampled_from([0, 2]))
     def end_transaction(self, producer, commit, version):
-        """Also one that was not begun; since version 2 the marker has a new epoch (KIP-890)."""
+        """End a transaction, even one that was not begun; since version 2 the marker has a new epoch
+        (KIP-890)."""
         known = self.model.get(producer)
         if known is None:
             return

@@ -61,7 +61,7 @@ def test_truncation_forgets(tmp_path):
 
 
 def test_a_truncation_while_a_thread_looks_for_the_end_of_its_read(tmp_path, monkeypatch):
-    """Where the high watermark lay then is not where it lies afterwards."""
+    """The high watermark is elsewhere after the truncation than before it."""
     log = filled(tmp_path, 10)
     look = SegmentReader.position_of
 

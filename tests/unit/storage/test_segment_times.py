@@ -87,7 +87,8 @@ def test_what_was_read_is_forgotten_when_the_segment_is_truncated(log):
 
 @pytest.mark.logs("below the high watermark")
 def test_what_a_thread_reads_during_a_truncation_is_forgotten(log, monkeypatch):
-    """Else what is appended there afterwards would count as read, and be deleted by what its header claims."""
+    """Otherwise records that are appended there later would count as read, and be deleted by what their
+    header claims."""
     append(log, understated_batch(base_ms=OLD, last_ms=OLD, claimed_ms=OLD + 60))
     append(log, understated_batch(base_ms=OLD, last_ms=OLD, claimed_ms=OLD + 60))
     segment = log.segments.active

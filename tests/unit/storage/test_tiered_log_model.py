@@ -145,7 +145,7 @@ class TieredLog(RuleBasedStateMachine):
     @precondition(lambda self: self.rows)
     @rule(data=st.data(), where=st.sampled_from(["anywhere", "below the remote end", "in the copy"]))
     def truncate(self, data, where):
-        """Also below the high watermark, as after an unclean election."""
+        """Truncate the log, even below the high watermark, as after an unclean election."""
         local, remote_end = self.log.segments.first.base_offset, self.log.offsets.remote_end_offset
         ends = [copy.end for copy in self._own_copies() if self.start <= copy.end < local]
         offsets = [row.base for row in self.rows if row.base >= local] + ends + [self.end]

@@ -147,7 +147,7 @@ def test_a_request_in_an_envelope():
     (6, ErrorCode.topic_deletion_disabled),
 ])  # fmt: skip
 def test_disabled_topic_deletion_is_an_error_that_the_version_has(version, error):
-    """By whatever way it is asked."""
+    """The error is the same, however the deletion is requested."""
 
     async def scenario(client, node):
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
@@ -271,7 +271,7 @@ def test_configurations_of_the_node_and_its_loggers():
     ("1", "cordoned.log.dirs",      "/data/logs", ErrorCode.invalid_config),  # only the broker knows its directories
 ])  # fmt: skip
 def test_requests_that_no_broker_has_validated(name, key, value, error):
-    """With AlterConfigs as with IncrementalAlterConfigs."""
+    """AlterConfigs and IncrementalAlterConfigs refuse them alike."""
 
     async def scenario(client, _):
         row = alter_configs.AlterConfigsResource(

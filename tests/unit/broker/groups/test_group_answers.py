@@ -29,7 +29,7 @@ Waiting = list[asyncio.Future[Any]]
 def join(
     world: World, member_id: str = "", *, group: str = "g", protocol: str = "range"
 ) -> asyncio.Future[Any]:
-    """By a version that needs one request."""
+    """Join by a request version that needs one request."""
     request = JoinGroupRequest(
         group_id=group,
         session_timeout_ms=10_000,

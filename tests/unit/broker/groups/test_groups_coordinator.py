@@ -193,7 +193,7 @@ def test_loading_a_partition_that_cannot_be_read_ends(monkeypatch, error):
 
 @pytest.mark.logs("cannot be loaded now")
 def test_a_partition_for_which_no_descriptor_is_free_is_loaded_later(monkeypatch):
-    """Else its groups would have no coordinator until the next election."""
+    """Otherwise its groups would have no coordinator until the next election."""
 
     async def story(world):
         await world.committed(7)
@@ -448,7 +448,7 @@ def test_tombstones_that_are_too_many_for_a_batch_go_in_several(max_batch_bytes,
 
 
 def test_no_batch_of_tombstones_is_longer_than_a_step_of_the_loop():
-    """Whatever the groups before have left over: 70 offsets of each one are no multiple of the bound."""
+    """Earlier groups may leave any rest of a step: 70 offsets of each one are no multiple of the bound."""
 
     async def story(world):
         for group in groups:

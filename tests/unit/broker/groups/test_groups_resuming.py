@@ -1,6 +1,4 @@
-"""Whatever happens to a partition's log between two leaderships, its coordinator knows what the log says, and
-no more.
-"""
+"""A coordinator's state equals its partition's log, whatever happens to the log between two leaderships."""
 
 import asyncio
 from collections import deque

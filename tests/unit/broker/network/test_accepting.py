@@ -117,7 +117,7 @@ def test_other_brokers_get_in_when_clients_have_taken_all(world):
 
 
 def test_who_is_used_after_others_came_is_not_the_least_recently_used(world):
-    """Also within a second, which is what a sweep of all connections takes note of."""
+    """The order is exact within a second, too, which is what a sweep of all connections takes note of."""
 
     async def scenario():
         two = Two(world, max_connections=5)

@@ -315,7 +315,7 @@ def test_a_request_over_a_cut_network_times_out(world):
 
 
 def test_each_attempt_to_connect_may_take_twice_as_long_as_the_one_before(world):
-    """With a fifth of jitter, and no longer than the maximum."""
+    """The timeout has a jitter of a fifth, and a maximum."""
 
     async def scenario(client):
         world.simulation.network.cut("here", "other")

@@ -196,7 +196,7 @@ def test_what_completes_many_requests_answers_all_of_them_before_the_next_of_any
 
 
 def test_a_request_may_be_completed_while_another_ones_is_dispatched(world):
-    """And that one's connection is in the middle of its own requests."""
+    """The other one's connection is in the middle of its own requests."""
     real = world.handler
 
     def dispatch(view, connection):

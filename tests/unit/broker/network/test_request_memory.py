@@ -189,7 +189,7 @@ def test_requests_behind_others_are_held_for_so_many_connections_only(world):
 
 
 def test_a_place_in_the_queue_is_free_when_nothing_is_held_any_more(world):
-    """Also if the last request held is parked itself, so that nothing is read in between."""
+    """It is free even if the last request held is parked itself, so that nothing is read in between."""
     bound(world, queued_max_requests=2)
 
     async def scenario():

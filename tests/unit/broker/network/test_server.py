@@ -77,7 +77,7 @@ def test_a_peer_that_takes_bytes_of_a_long_reply_is_not_idle(world):
 
 
 def test_a_receive_buffer_in_use_is_kept(world):
-    """Else each connection with large requests has another one after each sweep."""
+    """Otherwise each connection with large requests would get another buffer after each sweep."""
 
     async def scenario():
         client = await world.connect()

@@ -187,7 +187,7 @@ def test_deleted_and_made_again_meanwhile(simulation):
 
 
 def names_in_use(broker: ReplicaBroker) -> int:
-    """How many directories have names that a new log of the topic would need."""
+    """The number of directories whose names a new log of the topic would need."""
     return sum(name in map(str, PARTITIONS) for name in broker.files.list(A))
 
 

@@ -61,7 +61,7 @@ def change(cluster: ReplicaCluster, count: int = COUNT, **to: object) -> None:
 
 
 def epochs(broker: ReplicaBroker) -> dict[int, int]:
-    """How many partitions are in each leader epoch."""
+    """The number of partitions in each leader epoch."""
     found = [partition.leader_epoch for partition in broker.replicas.partitions()]
     return {epoch: found.count(epoch) for epoch in sorted(set(found))}
 

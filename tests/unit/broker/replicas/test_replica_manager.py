@@ -111,7 +111,7 @@ def test_topic_configurations_reach_the_log(broker):
 
 
 def test_other_defaults_reach_every_log_and_cost_one_walk(broker, monkeypatch):
-    """Not one for each topic: with thousands of them the loop would stand still for seconds."""
+    """One walk for each topic would block the loop for seconds with thousands of them."""
     for number in range(20):
         broker.create(f"topic-{number}", UUID(int=100 + number), partitions=2)
     walks, asked = [], []
@@ -130,7 +130,8 @@ def test_other_defaults_reach_every_log_and_cost_one_walk(broker, monkeypatch):
 
 
 def test_a_larger_min_isr_holds_before_a_smaller_isr_that_came_with_it(broker):
-    """Else a record would be committed that a replica lacks which the controller has kept eligible (KIP-966)."""
+    """Otherwise a record would be committed that a replica lacks which the controller has kept eligible
+    (KIP-966)."""
     broker.create(config={"min.insync.replicas": "1"}, partitions={0: image(replicas=(NODE_ID, 2))})
     partition = broker.replicas.partition(T0)
     append(broker, b"a")

@@ -420,7 +420,7 @@ def test_a_truncation_that_waits_for_the_disk_ends_with_the_role(simulation, bro
 
 @pytest.mark.logs("cannot be truncated now")
 def test_a_truncation_for_which_no_descriptor_is_free_is_tried_again(simulation, broker, monkeypatch):
-    """Else the replica would send no request until the next leader epoch."""
+    """Otherwise the replica would send no request until the next leader epoch."""
     (partition,) = create(broker)
     for value in (b"a", b"b"):
         partition.as_leader().append_records(batch(value), required_acks=1, now_ms=NOW_MS)

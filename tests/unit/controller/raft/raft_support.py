@@ -535,7 +535,7 @@ def vote_answer(
     top_error: ErrorCode = ErrorCode.none,
     endpoint: bool = False,
 ) -> VoteResponse:
-    """How a voter answers."""
+    """A voter's response to a vote request."""
     row = vote.PartitionDataResponse(
         error_code=error, leader_id=leader, leader_epoch=epoch, vote_granted=granted
     )
@@ -559,7 +559,7 @@ def fetch_answer(
     snapshot: tuple[int, int] | None = None,
     endpoint: bool = False,
 ) -> fetch.FetchResponse:
-    """How node 2, which leads epoch 5, answers a Fetch unless said otherwise."""
+    """The response to a Fetch from node 2, which leads epoch 5 unless stated otherwise."""
     row = fetch.PartitionData(
         error_code=error,
         high_watermark=high_watermark,

@@ -1,4 +1,5 @@
-"""Whatever is asked and answered, in any order: nothing raises, every request has its answer, and nothing goes back."""
+"""Any requests and responses in any order: nothing raises, every request has its response, and nothing goes
+back."""
 
 import itertools
 from collections.abc import Callable

@@ -154,7 +154,8 @@ def is_fast_request(version, request):
 )
 @many
 def test_the_fast_requests_of_a_session(version, requests, change, end):
-    """Whatever the bytes behind the session id are: nothing, or what the general codec reads."""
+    """The decoder returns nothing, or the result of the general codec, whatever the bytes behind the session
+    id are."""
     decoder = fetch.IncrementalRequests(version)
     assert decoder.size_bytes == HEAD_BYTES
     for number, message in enumerate(requests):
@@ -358,7 +359,7 @@ def test_fast_rows(fields):
 
 
 def test_a_number_of_aborted_transactions():
-    """Even where a row without them could be read."""
+    """The row is refused even where one without them could be read."""
     body = bytearray(b"".join(fetch.encode_fast_response(18, 7, 1, [(ZERO_UUID, [as_read(a_row())])]))[5:])
     aborted_at = 11 + 17 + 30
     assert body[aborted_at] == 1
@@ -402,7 +403,7 @@ def test_a_response_in_an_old_version_is_none(version):
 )
 @many
 def test_the_fast_response_of_a_leader(version, session_id, topics, error_code, endpoints, change, end):
-    """Whatever the bytes are: nothing, or what the general codec reads."""
+    """The decoder returns nothing, or the result of the general codec, whatever the bytes are."""
     response = response_of(session_id, topics, error_code=error_code, node_endpoints=endpoints)
     body = bytearray(b"".join(fetch.encode_response(version, 7, response))[5:])
     if change is not None:

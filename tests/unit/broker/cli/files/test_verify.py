@@ -354,7 +354,7 @@ def test_the_metadata_log_has_its_own_topic_id(folder):
 
 
 def test_a_snapshot_of_a_clean_stop_that_is_missing_is_noted(folder):
-    """Also for the log's folder alone. After a crash it is expected."""
+    """It is also noted for the log's folder alone. After a crash it is expected."""
     newest = max((folder / "orders-0").glob("*.snapshot"))
     assert newest.name == f"{246:020d}.snapshot"
     newest.unlink()

@@ -143,7 +143,7 @@ def lags(follower) -> list[int | None]:
 
 @pytest.mark.parametrize("partitions", [1, 6, 130])
 def test_the_fast_path_is_taken(simulation, monkeypatch, partitions):
-    """By leader and follower: within a session, neither reads nor writes a Fetch by the general codec."""
+    """Leader and follower take it: within a session, neither reads nor writes a Fetch by the general codec."""
 
     async def story():
         async with replicating(simulation, partitions) as cluster:

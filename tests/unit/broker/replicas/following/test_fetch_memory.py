@@ -12,7 +12,7 @@ AT = TopicPartition("orders", 0)
 
 @pytest.fixture
 def leases(monkeypatch):
-    """For each large response, how much memory there was for it."""
+    """The size of the memory that each large response was given."""
     found = []
     lease = ResponseBuffer.lease
 

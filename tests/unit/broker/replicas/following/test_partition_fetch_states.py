@@ -8,7 +8,7 @@ from tests.harness.replicas import turns, until
 
 
 def test_nothing_is_fetched_for_a_log_that_cannot_be_written(simulation, caplog):
-    """Not even empty requests, one after the other: no other partition has any either."""
+    """Empty requests are not sent one after the other either, although no other partition has a request."""
 
     async def story():
         async with replicating(simulation) as cluster:

@@ -336,7 +336,7 @@ def recording(run_blocking, begun, may_end=None):
 
 
 def test_a_fetcher_that_fails_is_restarted_without_loss(simulation, caplog):
-    """Also rows that were in flight when it failed: a new session is opened."""
+    """Rows that were in flight are requested again in a new session."""
 
     async def story():
         async with replicating(simulation) as cluster:

@@ -233,7 +233,8 @@ def test_a_former_leader_sends_no_requests(simulation):
 
 @pytest.mark.logs("failed; it is started again in")
 def test_a_change_is_asked_for_again_when_the_task_that_asks_has_failed(simulation):
-    """Else the partition's ISR stays proposed, and it proposes no other one as long as the broker runs."""
+    """Otherwise the partition's ISR would stay proposed, and no other one be proposed as long as the broker
+    runs."""
     first, second = Led(0), Led(1)
 
     async def story(changes, channel):

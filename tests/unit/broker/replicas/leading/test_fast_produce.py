@@ -331,7 +331,7 @@ class BothSides(RuleBasedStateMachine):
 
     @rule(nth=st.integers(1, 4), is_taken_offline=st.booleans(), unlikely=st.integers(0, 3))
     def the_disk_fails(self, nth, is_taken_offline, unlikely):
-        """And perhaps the manager of all logs is notified."""
+        """Make the disk fail; the manager of all logs may be notified."""
         if unlikely:
             return
         for side in self.sides:

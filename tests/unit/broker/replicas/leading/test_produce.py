@@ -310,7 +310,7 @@ def test_what_needs_no_waiting_is_answered_with_what_does(simulation, broker):
 
 
 def test_each_partition_is_checked_once_in_a_turn(simulation, broker, monkeypatch):
-    """Not when all of them have just been appended, nor for the signal of each of the others."""
+    """It is not checked when all of them have just been appended, nor for the signal of each of the others."""
     broker.create(partitions=dict.fromkeys(range(4), image(replicas=(NODE_ID, 2))))
     partitions = [broker.replicas.partition(("t", index)) for index in range(4)]
     checked = []

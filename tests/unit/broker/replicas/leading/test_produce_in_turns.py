@@ -164,7 +164,8 @@ def outcome(requests, *, most, rows_of_step):
 @given(requests=REQUESTS, most=st.integers(0, 3), rows_of_step=st.integers(1, 3))
 @settings(max_examples=60, deadline=None)
 def test_the_same_as_at_once(requests, most, rows_of_step):
-    """Whatever the rows are: also those named twice, refused ones, and those that are validated in a thread."""
+    """The result is the same for all rows: those named twice, refused ones, and those that are validated in a
+    thread."""
     at_once = outcome(requests, most=1000, rows_of_step=4)
     assert outcome(requests, most=most, rows_of_step=rows_of_step) == at_once
 
@@ -199,7 +200,7 @@ def test_other_requests_come_between_the_rows(simulation, leader):
 
 
 def test_log_append_times_ascend(simulation, tmp_path, monkeypatch):
-    """Also where another batch is appended between two turns."""
+    """They ascend even where another batch is appended between two turns."""
     broker = BrokerInFolder(tmp_path / "log-append-time", simulation.runtime("broker"))
     broker.create("t", TOPIC_ID, COUNT, {"message.timestamp.type": "LogAppendTime"})
 

@@ -1,5 +1,5 @@
-"""How many AlterPartition requests retention causes where elections ask for local logs (draft KIP-1303),
-counted exactly.
+"""The number of AlterPartition requests that retention causes where elections use local logs (draft
+KIP-1303), counted exactly.
 
 Three brokers, each of which leads a third of the partitions; logs, retention, fetchers, leaders and the controller's
 decision are the real ones, in virtual time. Set PARTITIONS for another number than that of the checks.

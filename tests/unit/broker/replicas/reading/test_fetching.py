@@ -1,4 +1,4 @@
-"""When a Fetch is answered, and with how much: limits, waiting, errors, sessions."""
+"""The time and size of a Fetch response: limits, waiting, errors, sessions."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""When a follower reports its local log (KIP-392, draft KIP-1303), and what its leader does with it."""
+"""A follower's report of its local log (KIP-392, draft KIP-1303), and its leader's use of it."""
 
 import pytest
 

@@ -201,7 +201,7 @@ def test_a_search_that_is_not_complete_in_time(simulation, tiered, version, time
 
 @pytest.mark.parametrize("cancelled_after_s", [0, 5, 15])
 def test_a_connection_that_is_closed_ends_its_searches(simulation, tiered, cancelled_after_s):
-    """Also while the local log of another row is searched, for ten seconds here."""
+    """They end even while the local log of another row is searched, for ten seconds here."""
     tiered.settings = RemoteReadSettings(reader_threads=1)
     tiered.fill(4)
     tiered.append(1, timestamp=NOW_MS)

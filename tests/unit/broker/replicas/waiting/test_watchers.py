@@ -16,7 +16,8 @@ class Row:
 
 
 def test_producers_are_completed_before_fetches():
-    """Else a follower's Fetch that yields one turn to producers would be checked before their next requests."""
+    """Otherwise a follower's Fetch that yields one turn to producers would be checked before their next
+    requests."""
     signalled = []
     watchers = Watchers("orders-0", signal=signalled.append)
     consumer, follower = Row(), Row()
