@@ -211,7 +211,7 @@ class Nemesis:
         return self._restart
 
     def _stop(self, node_id: int) -> Callable[[int], None]:
-        """Cleanly, as far as it gets in the time that it is given."""
+        """Stop the node cleanly, as far as it gets in the time that it is given."""
         self._cluster.child(node_id).send_signal(signal.SIGTERM)
         return self._restart
 

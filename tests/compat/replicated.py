@@ -56,7 +56,7 @@ class Topic:
 
     @classmethod
     def spread(cls, bootstrap: str, name: str, *, partitions: int, replicas: int) -> Self:
-        """On brokers that the controller chooses; known to all when this returns.
+        """Create the topic on brokers that the controller chooses; all brokers know it when this returns.
 
         A consumer that asks a broker too early would ask again after minutes.
         """
@@ -114,7 +114,7 @@ class Topic:
         wait_until(are_in_sync, detail=lambda: f"{found}: not {wanted} in sync")
 
     def _wires(self) -> Iterator[BlockingWire]:
-        """To the brokers that can be reached."""
+        """The connections to the brokers that can be reached."""
         for port in self._ports:
             with suppress(ConnectionRefusedError):
                 yield BlockingWire(port)

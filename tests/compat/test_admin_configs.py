@@ -50,7 +50,7 @@ def value(admin, topic: str, key: str) -> tuple[str, ConfigSource]:
 
 
 def alter(admin, kind: ResourceType, name: str, *operations) -> str | None:
-    """Incrementally; the error's name."""
+    """Alter the configuration incrementally; returns the error's name."""
     entries = [
         ConfigEntry(key, value, incremental_operation=operation) for operation, key, value in operations
     ]

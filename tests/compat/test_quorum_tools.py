@@ -439,7 +439,7 @@ def test_every_broker_returns_what_it_serves(cluster, tmp_path):
 
 
 def test_files_of_the_metadata_log(cluster, tmp_path):
-    """Offline: `kafka-dump-log` and `kafka-metadata-shell` on copies of the log and of a snapshot."""
+    """The offline tools `kafka-dump-log` and `kafka-metadata-shell` read copies of the log and of a snapshot."""
     Topic.create(cluster.bootstrap, "filed", *[[1, 2, 3]] * 20)
     node_id = cluster.active_controller()
     copy = tmp_path / "dir" / "__cluster_metadata-0"

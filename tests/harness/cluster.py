@@ -145,7 +145,7 @@ class OttlaCluster:
             self._children[node_id].kill()
 
     def stop_node(self, node_id: int) -> int:
-        """Cleanly; its exit status."""
+        """Stop the node cleanly, and return its exit status."""
         return self._children[node_id].stop()
 
     def stop(self) -> None:

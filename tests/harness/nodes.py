@@ -120,7 +120,7 @@ class Node:
         self.child.wait_until(self._is_ready, interval_s=0.05)
 
     def stop(self) -> int:
-        """Cleanly; the exit status."""
+        """Stop the node cleanly, and return its exit status."""
         return self.child.stop()
 
     def kill(self) -> None:

@@ -75,7 +75,7 @@ _PATIENCE_MS = 600_000
 
 
 class Line:
-    """In place of a follower's NodeClient: a request waits until the story delivers it."""
+    """A follower's connection, in place of NodeClient: a request waits until the story delivers it."""
 
     def __init__(self, stage: "Stage", node_id: int) -> None:
         self._stage = stage

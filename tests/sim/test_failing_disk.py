@@ -58,7 +58,7 @@ async def fetch(client, partition):
 
 
 def where(files):
-    """Partition -> its directory."""
+    """The directory of each partition."""
     return {
         int(path.parent.name[2:]): path.parents[1]
         for path in files.contents()

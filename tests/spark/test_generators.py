@@ -63,7 +63,7 @@ def of(rows, kind, role):
 
 
 def counts(rows, role):
-    """Records, bytes and errors."""
+    """The numbers of records, bytes and errors."""
     seconds = of(rows, Kind.SECOND, role)
     return tuple(
         sum(getattr(row, field) for row in seconds) for field in ("records", "payload_bytes", "errors")

@@ -26,13 +26,13 @@ _PATIENCE_S = 4.0
 
 
 async def give_up_a_branch(world: World, topic: str) -> None:
-    """Once; it may come to nothing where other faults prevent it."""
+    """Have a branch given up once; it may come to nothing where other faults prevent it."""
     with suppress(_NotNow):
         await _Branch(world, topic).give_up()
 
 
 async def return_to_a_branch(world: World, topic: str) -> None:
-    """Once; it may come to nothing where other faults prevent it."""
+    """Have a leader return to its branch once; it may come to nothing where other faults prevent it."""
     with suppress(_NotNow):
         await _Branch(world, topic).return_to_it()
 

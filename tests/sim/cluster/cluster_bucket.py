@@ -229,7 +229,7 @@ class _Client:
         raise NotImplementedError
 
     def close(self) -> None:
-        """There is no connection."""
+        """Do nothing, since there is no connection."""
 
 
 class BucketStorage(ObjectStorage):

@@ -147,7 +147,7 @@ class Consumer(Client):
         self._read(row, source)
 
     async def _out_of_range(self, leader: int, epoch: int) -> None:
-        """To the beginning (auto.offset.reset=earliest). Raises one of UNANSWERED."""
+        """Return to the beginning (auto.offset.reset=earliest). Raises one of UNANSWERED."""
         partition = ListOffsetsPartition(
             partition_index=self.partition, current_leader_epoch=epoch, timestamp=EARLIEST
         )

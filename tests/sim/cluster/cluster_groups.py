@@ -62,7 +62,7 @@ class Member(Client):
     pause_s = 0.06
 
     def __init__(self, world: World, *, name: str, group_id: str | None = None) -> None:
-        """Without a group id its name is that."""
+        """Create a member; without a group id, its name is the group's."""
         super().__init__(world.simulation, Random(world.random.getrandbits(64)), world.broker_ids, name=name)
         self._group_id = group_id or name
         self._coordinator: int | None = None

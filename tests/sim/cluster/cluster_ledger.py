@@ -100,7 +100,7 @@ class Ledger:
         return self.begun[min(newer)] if newer else self.end
 
     def end_of_epoch(self, epoch: int, *, before: int) -> int:
-        """Behind the last committed record before `before` that is not of a newer epoch."""
+        """The end of the last committed record before `before` that is not of a newer epoch."""
         return max(
             (
                 offset + 1

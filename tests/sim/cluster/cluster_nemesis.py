@@ -287,7 +287,7 @@ class Nemesis:
             self._later("resume", machine)
 
     def _clock(self, machine: Machine) -> None:
-        """Its clock is set."""
+        """Set the clock of a machine wrong."""
         error_ms = self._random.choice((-3_600_000, -5_000, 0, 2_000, 3_600_000))
         self._world.note(f"clock {machine} {error_ms}")
         machine.clock_error_ms = error_ms

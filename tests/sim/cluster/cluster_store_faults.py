@@ -25,7 +25,7 @@ class StoreFaults:
         self._rate("refused")
 
     def forbidden(self) -> None:
-        """Calls fail for good."""
+        """Make calls fail for good."""
         self._rate("forbidden")
 
     def unacknowledged(self) -> None:
@@ -53,7 +53,7 @@ class StoreFaults:
         self._rate("late")
 
     def slow(self) -> None:
-        """Calls take their time."""
+        """Make calls take a long time."""
         longest_s = self._random.choice((0.05, 0.3, 1.0))
 
         def change(weather: Weather, on: bool) -> None:

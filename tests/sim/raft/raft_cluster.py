@@ -122,7 +122,7 @@ class Cluster:
 
     @property
     def running(self) -> list[Node]:
-        """Nodes that are up."""
+        """The nodes that are up."""
         return [node for node in self.nodes.values() if node.is_running]
 
     @property

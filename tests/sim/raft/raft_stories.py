@@ -267,7 +267,7 @@ class Chaos:
             self.cluster.crash(chosen)
 
     def restart(self) -> None:
-        """One that is down."""
+        """Restart a node that is down."""
         if nodes := [node for node in self.cluster.nodes.values() if not node.is_running]:
             self.random.choice(nodes).start()
 
@@ -277,7 +277,7 @@ class Chaos:
         self.cluster.isolate(self.random.sample(nodes, self.random.randint(1, len(nodes))))
 
     def cut_one_way(self) -> None:
-        """Some links, one direction."""
+        """Cut some links in one direction."""
         ids = list(self.cluster.nodes)
         for _ in range(self.random.randint(1, 4)):
             self.cluster.network.weather.cut.add((self.random.choice(ids), self.random.choice(ids)))
@@ -298,7 +298,7 @@ class Chaos:
         node.disk.max_delay_ms = self.random.choice((0, 1, 20, 300, 2000))
 
     def snapshots(self) -> None:
-        """Every node takes one."""
+        """Have every node take a snapshot."""
         for node in self.cluster.running:
             node.begin_snapshot()
 

@@ -186,7 +186,7 @@ def _share_states() -> Sequence[bytes]:
 
 @entry_point(KafkaError, NotKnown, seeds=_share_states)
 def share_group_state(data: bytes) -> None:
-    """`__share_group_state`, which tools show."""
+    """The records of `__share_group_state`, which tools show."""
     DECODERS["share-group-state"](*key_and_value(data))
 
 
@@ -222,7 +222,7 @@ def _replayed() -> Sequence[bytes]:
 
 @entry_point(InvalidMetadata, seeds=_replayed)
 def metadata_image(data: bytes) -> None:
-    """`__cluster_metadata`: many records, replayed."""
+    """The image after the replay of many records of `__cluster_metadata`."""
     image, at = MetadataImage(), 0
     while at + 2 <= len(data):
         (size,) = _SIZE.unpack_from(data, at)

@@ -243,7 +243,7 @@ def test_walk(seed: int):
 def ignoring_broker_epochs(
     draft: Draft, partition: PartitionImage, members: Sequence[BrokerState]
 ) -> ErrorCode | None:
-    """Without KIP-903: a restarted broker counts as its former incarnation."""
+    """Treat a restarted broker as its former incarnation, as before KIP-903."""
     return _check_members(draft, partition, [BrokerState(broker_id=member.broker_id) for member in members])
 
 

@@ -422,7 +422,7 @@ def test_a_slow_copy_within_the_quota_is_not_abandoned(simulation, tmp_path):
 
 @pytest.mark.logs("has failed, the next attempt")
 def test_a_copy_that_fails_does_not_count_for_the_quota(simulation, tmp_path):
-    """KIP-956: nothing was sent."""
+    """The quota of KIP-956 counts sent bytes, and nothing was sent."""
 
     async def story():
         leader = OneLeader(simulation, tmp_path)

@@ -146,7 +146,7 @@ class Model:
         return {batch for copy in self.copies for batch in copy.batches}
 
     def send(self, batch: Batch) -> None:
-        """About to be appended."""
+        """Record batches that are about to be appended."""
         for record in batch.records:
             self.sent.setdefault(record[0], set()).add(record)
 
@@ -156,7 +156,7 @@ class Model:
         self.appended_to = batch.last + 1
 
     def truncate(self, offset: int) -> None:
-        """About to be truncated."""
+        """Record a truncation that is about to begin."""
         self.flushed_to = min(self.flushed_to, offset)
         self.appended_to = min(self.appended_to, offset)
         self.compacted_to = min(self.compacted_to, offset)
@@ -182,7 +182,7 @@ class Checks:
     logs_with_lost_pages: frozenset[Path] = frozenset()
 
     def check(self, topic_partition: TopicPartition, model: Model, loss: Loss) -> None:
-        """One log after recovery."""
+        """Compare one log after a recovery with its model."""
         log = self.manager.get(topic_partition)
         bound = model.appended_to if loss is Loss.NOTHING else model.flushed_to
         if log is None:

@@ -287,7 +287,7 @@ class FastBesideGeneral(RuleBasedStateMachine):
         distance=st.sampled_from((-1, 0, 0, 0)),
     )
     def replicate_exceptions(self, producer, epoch, leader_epoch, sequence, is_transactional, distance):
-        """Between two other batches."""
+        """Replicate exceptions between two other batches."""
         offset = max(0, self.logs[0].log_end_offset + distance)
         fields = {
             "producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence,

@@ -243,7 +243,7 @@ TestIndexesAsLists.settings = settings(max_examples=40, stateful_step_count=25, 
 
 @pytest.mark.parametrize("target", range(100, 400, 5))
 def test_lookup_in_a_thread_while_the_loop_drops_warm_entries(tmp_path, target):
-    """After any of the entries that it reads."""
+    """The loop drops them after any of the entries that the thread reads."""
 
     class Interrupted(OffsetIndex):
         entries_left = -1

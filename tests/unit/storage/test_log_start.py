@@ -65,7 +65,7 @@ def tiered_log(files):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_power_cut_leaves_no_gap_behind_local_retention(seed):
-    """On a disk that writes changes of a directory in any order: a reader of the gap would get what follows it."""
+    """The disk writes changes of a directory in any order: a reader of a gap would get what follows it."""
     files = FaultyFiles(random=Random(seed))
     log = tiered_log(files)
     files.fail("rename", nth=seed % 12 + 1, errno=None)

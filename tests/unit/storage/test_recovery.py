@@ -148,7 +148,7 @@ def test_garbage_behind_the_end(crashed, directory, garbage):
     "the log ends before it",
 )
 def test_bit_flips(crashed, directory, seed):
-    """In any file. Whatever was flushed is kept as far as the log file itself is whole."""
+    """The bit may be in any file. Flushed records are kept as far as the log file itself is whole."""
     random = Random(seed)
     paths = sorted(directory.iterdir())
     path = random.choice([path for path in paths if path.stat().st_size])

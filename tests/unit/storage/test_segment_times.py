@@ -163,7 +163,7 @@ def test_records_that_cannot_be_read_have_the_time_of_their_header(log):
 
 
 def test_tiered_segments_go_by_their_headers(tmp_path):
-    """Locally, when they are copied: that deletes nothing."""
+    """Local retention goes by them when the segments are copied: that deletes nothing."""
     config = replace(CONFIG, remote_storage_enable=True, local_retention_ms=HOUR_MS * 24, retention_ms=None)
     log = open_log(tmp_path / "orders-0", config=config)
     append(log, understated_batch(base_ms=OLD, last_ms=NEW, claimed_ms=OLD + 60))

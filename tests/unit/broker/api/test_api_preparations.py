@@ -31,7 +31,7 @@ assert compiled == (codec._decoder.cache_info().misses, codec._encoder.cache_inf
 
 
 def test_a_request_of_a_frequent_api_compiles_nothing():
-    """In a process of its own: this one has imported all of them."""
+    """The broker runs in a process of its own, since this one has imported all messages."""
     subprocess.run([sys.executable, "-c", _SCRIPT], check=True)
 
 

@@ -229,7 +229,7 @@ class Stage:
 
     @property
     def unanswered(self) -> list[str]:
-        """Clients whose requests wait."""
+        """The clients whose requests wait."""
         return list(self._waiters.values())
 
 

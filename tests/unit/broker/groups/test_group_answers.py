@@ -216,7 +216,7 @@ def test_the_leadership_ends_before_all_members_are_answered(end: Callable[[Worl
 
 
 def test_all_are_answered_when_the_coordinator_has_stopped():
-    """At once: its loop may run no further turn."""
+    """They are answered at once, since the loop may run no further turn."""
 
     async def story(world):
         waiting = [join(world) for _ in range(COUNT)]

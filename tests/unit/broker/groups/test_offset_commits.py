@@ -37,7 +37,7 @@ _COMMITS = st.builds(
 
 
 def records_of(commits: OffsetCommits) -> list[tuple[OffsetCommitKey, OffsetCommitValue]]:
-    """One for each row."""
+    """The records of a commit, one for each row."""
     return [
         (
             OffsetCommitKey(group=commits.group_id, topic=topic.name, partition=row.partition_index),

@@ -36,7 +36,7 @@ class Client(asyncio.Protocol):
 
     @property
     def replies(self):
-        """Complete replies so far."""
+        """The complete replies that have arrived so far."""
         found, position = [], 0
         while len(self.data) - position >= 4:
             (length,) = PREFIX.unpack_from(self.data, position)

@@ -133,7 +133,7 @@ def test_the_storage_manager(tmp_path):
     ([],     True,  False),  # the directory that is offline may have the cache
 ])  # fmt: skip
 def test_a_store_is_created_by_a_broker_that_has_had_none(tmp_path, had_cache, is_offline, is_created):
-    """At each other start a directory that is missing is not mounted."""
+    """A directory that is missing at another start is not mounted, and is not created."""
     log_dirs = [tmp_path / name for name in "ab"]
     for number in had_cache:
         (log_dirs[number] / "remote-log-index-cache").mkdir(parents=True)

@@ -371,7 +371,7 @@ class Replica:
         return [each for each in self.sends if isinstance(each.message, cls)]
 
     def write(self, *values: str) -> None:
-        """Append as the leader."""
+        """Append records as the leader."""
         self.log.append(*values, epoch=self.role.epoch)
         self.do(self.raft.appended(self.now_ms, self.log.end.offset))
 

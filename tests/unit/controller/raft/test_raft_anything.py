@@ -55,7 +55,7 @@ RECORDS = st.sampled_from(
 
 
 def listed(topic: Callable[..., Any], row: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
-    """Our partition alone, mostly."""
+    """The requested partitions: mostly our partition alone."""
     rows = st.one_of(*[row.map(lambda each: [each])] * 5, st.just([]), st.lists(row, max_size=3))
     topics = rows.map(lambda found: topic(partitions=found))
     return st.one_of(*[topics.map(lambda each: [each])] * 5, st.just([]), st.lists(topics, max_size=2))

@@ -331,7 +331,7 @@ def test_the_largest_timestamp_of_random_bytes(payload, count):
 
 @given(st.binary(max_size=60), st.integers(0, 9))
 def test_the_latest_time_of_random_bytes(payload, count):
-    """Only offsets are not read."""
+    """The scan skips nothing but the offsets."""
     header = read_header(batch_of(payload, count=count))
     try:
         times = [timestamp for _, timestamp in decode_times(payload, header)]

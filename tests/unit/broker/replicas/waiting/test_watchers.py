@@ -1,4 +1,4 @@
-"""In which order a partition's change is signalled."""
+"""The order in which a partition's change is signalled."""
 
 from dataclasses import dataclass, field
 
