@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.protocol import reading
+from ottla.protocol import reader_helpers
 from ottla.protocol.codec import decode_struct, encode_struct, prefix_decoder
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.schema import Record, Versions
@@ -135,9 +135,9 @@ def test_ids_that_are_read_again_are_the_same_objects(monkeypatch: pytest.Monkey
     assert first.topic_id is again.topic_id
     assert first.ids is not again.ids
     assert first.ids[0] is first.ids[1] is again.ids[1]
-    monkeypatch.setattr(reading, "MAX_REMEMBERED_UUIDS", len(reading._read_lately))
-    assert reading.uuid_of(UUID(int=2**100).bytes) == UUID(int=2**100)
-    assert len(reading._read_lately) == 1
+    monkeypatch.setattr(reader_helpers, "MAX_REMEMBERED_UUIDS", len(reader_helpers._read_lately))
+    assert reader_helpers.uuid_of(UUID(int=2**100).bytes) == UUID(int=2**100)
+    assert len(reader_helpers._read_lately) == 1
     assert decode_struct(ExampleRecord, 2, data) == first
 
 
