@@ -33,7 +33,9 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 
 
 class _Commands(click.Group):
-    """A group whose help, and whose other commands, need nothing of what a command imports."""
+    """A group of commands, each of which is imported when it is called, and not for the help or another
+    command.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, for the help."""

@@ -52,7 +52,9 @@ def at_once(work: Generator[None, None, R]) -> R:
 def listed(
     rows: Iterable[T], *, size: int = ROWS_OF_STEP, parts: list[Any] | None = None
 ) -> Generator[None, None, list[T]]:
-    """Make all rows, `size` of them in a step; each step's are appended to `parts`, and so is a long list of all."""
+    """Make all rows, `size` of them in a step. The rows of each step are appended to `parts`, and so is the
+    list of all if it is long.
+    """
     found: list[T] = []
     left = iter(rows)
     while some := list(islice(left, size)):

@@ -68,7 +68,7 @@ class FollowerSession(Generic[K, R]):
             self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
 
     def on_refusal(self, *, is_gone: bool) -> None:
-        """The request failed as a whole: the next one is a full request.
+        """Send a full request next, since the last one failed as a whole.
 
         It names the old session, which the leader then closes, unless that session `is_gone`.
         """

@@ -294,7 +294,7 @@ def _check_fields(header: BatchHeader) -> None:
 def _is_header_enough(
     header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int, log_append_time_ms: int | None
 ) -> bool:
-    """Whether a batch need not be opened, since its header is enough; its records are not few.
+    """Whether the header of a batch with many records is enough, so that the batch need not be opened.
 
     Precondition: the topic is not compacted, and the batch keeps its codec.
     """

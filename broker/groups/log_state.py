@@ -128,7 +128,9 @@ class LogState:
             self.groups[group_id] = value
 
     def record_appended(self, *, first_offset: int, last_offset: int) -> None:
-        """The leader has appended these records; the shard replays their offset commits into the same store."""
+        """Count records that the leader has appended; the shard replays their offset commits into the same
+        store.
+        """
         if self.next_offset not in (None, first_offset):
             self.is_complete = False
         self.next_offset = last_offset + 1

@@ -321,7 +321,7 @@ class MetadataLog:
         return self._store.begin_download(snapshot)
 
     def add_snapshot(self, snapshot: OffsetAndEpoch) -> None:
-        """A snapshot from the leader is frozen: from now on it is one of the log's."""
+        """Add a frozen snapshot from the leader to the snapshots of the log."""
         self._store.add(snapshot)
 
     def create_snapshot(self, end_offset: int) -> SnapshotWriter | None:

@@ -71,7 +71,9 @@ class EventQueue:
         self._wakeup.set()
 
     def clear_wakeup(self) -> None:
-        """The reader has seen everything; the next `wait` returns after the next wakeup."""
+        """Clear the signal after the reader has seen everything, so that the next `wait` returns after the
+        next wakeup.
+        """
         self._wakeup.clear()
 
     async def wait(self) -> None:

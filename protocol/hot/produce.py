@@ -153,7 +153,9 @@ class TopicsDecoder:
         self._row_head: _RowHead | None = None
 
     def decode(self, body: memoryview) -> list[ProducedTopic] | None:
-        """Return the topics of a request's body, as `decode` would; None: the body is unusual, `decode` decides."""
+        """Return the topics of a request's body; None: the body is unusual, and is left to the function
+        `decode`.
+        """
         head = self._row_head
         if head is not None and len(body) > (records_at := self._position + head.size_bytes):
             before, index, length = head.unpack(body, self._position)

@@ -100,7 +100,9 @@ def _delay(
     remote: RemoteReads | None,
     counter: RequestCounter | None,
 ) -> Delayed[T]:
-    """Wait for more. `counter` observes the time until the response; None: `respond` does."""
+    """Wait for more records. `counter` observes the time until the response; without one, `respond` observes
+    it.
+    """
     if reads.pending_reads:
         assert remote is not None
         if counter is not None:

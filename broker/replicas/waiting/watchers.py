@@ -71,7 +71,9 @@ class Watchers:
         self._signal(self._key)
 
     def check_delayed(self) -> None:
-        """Something that no row shows has changed, such as the low watermark: requests in the purgatory are checked."""
+        """Check the requests in the purgatory after a change that no row shows, such as one of the low
+        watermark.
+        """
         self._signal(self._key)
 
     def record_overtaken(self, session: object) -> None:
