@@ -74,10 +74,10 @@ class FollowerProgress:
         """Record that the follower fetches from `fetch_offset`, so that it has everything before that offset."""
         reached_ms = caught_up_ms(
             fetch_offset,
-            leader_end_offset,
-            now_ms,
-            self.leader_end_offset,
-            self.fetched_ms,
+            leader_end_offset=leader_end_offset,
+            now_ms=now_ms,
+            previous_leader_end_offset=self.leader_end_offset,
+            previous_fetch_ms=self.fetched_ms,
         )
         # A time after `now_ms` is of a clock that was set back since: it would keep a dead follower in the
         # ISR until then. Or `now_ms` is the arrival of a Fetch that is read in turns of the loop, and another

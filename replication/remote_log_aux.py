@@ -134,15 +134,15 @@ def bootstrap_offset(
     return local_log_start_offset
 
 
-def previous_epoch(bootstrap_offset: int, epoch: int, earlier: EpochEnd | None) -> int:
+def previous_epoch(bootstrap_offset: int, *, epoch: int, earlier: EpochEnd | None) -> int:
     """The leader epoch of the record before `bootstrap_offset`, which is in `epoch`.
 
     `earlier` is the leader's `EpochEnd` for `epoch - 1`, None for epoch 0 and without an answer. An epoch
-    before may have written nothing, so the answer names an older one.
+    before may have written nothing, so the answer names an older one: of the epochs e1@85 e3@90, epoch 2.
 
-    >>> previous_epoch(90, 3, EpochEnd(epoch=1, end_offset=90))  # epochs e1@85 e3@90: epoch 2 wrote nothing
+    >>> previous_epoch(90, epoch=3, earlier=EpochEnd(epoch=1, end_offset=90))
     1
-    >>> previous_epoch(95, 3, EpochEnd(epoch=1, end_offset=90))
+    >>> previous_epoch(95, epoch=3, earlier=EpochEnd(epoch=1, end_offset=90))
     3
     """
     if earlier is None or earlier.end_offset < bootstrap_offset:

@@ -15,7 +15,7 @@ Replica.updateFetchStateOrThrow, LeaderState.ReplicaState of Kafka 4.3.1.
 """
 
 
-def has_diverged(leader_epoch_end: tuple[int, int], last_fetched_epoch: int, fetch_offset: int) -> bool:
+def has_diverged(leader_epoch_end: tuple[int, int], *, last_fetched_epoch: int, fetch_offset: int) -> bool:
     """Whether a follower's log is no prefix of the leader's.
 
     The follower's log ends at `fetch_offset`; its last record is of `last_fetched_epoch`.
@@ -23,9 +23,11 @@ def has_diverged(leader_epoch_end: tuple[int, int], last_fetched_epoch: int, fet
     `leader_epoch_end` is the leader's largest epoch that is not newer than `last_fetched_epoch`, and where
     that one ends.
 
-    >>> has_diverged((2, 9), 2, 9), has_diverged((2, 12), 2, 9)  # a prefix
+    >>> def diverged(leader_epoch_end: tuple[int, int]) -> bool:  # of a follower that ends with (epoch 2, offset 8)
+    ...     return has_diverged(leader_epoch_end, last_fetched_epoch=2, fetch_offset=9)
+    >>> diverged((2, 9)), diverged((2, 12))  # a prefix
     (False, False)
-    >>> has_diverged((2, 8), 2, 9), has_diverged((1, 12), 2, 9)  # more of epoch 2; an epoch that the leader lacks
+    >>> diverged((2, 8)), diverged((1, 12))  # more of epoch 2; an epoch that the leader lacks
     (True, True)
     """
     epoch, end_offset = leader_epoch_end
@@ -64,6 +66,7 @@ def truncation_offset(
 
 def caught_up_ms(
     fetch_offset: int,
+    *,
     leader_end_offset: int,
     now_ms: int,
     previous_leader_end_offset: int | None,
@@ -76,11 +79,12 @@ def caught_up_ms(
     under a steady stream of appends a replica fetches at 8, 10, 12, ... while the leader's log ends at 10, 12,
     14, ...: it keeps up, and is never at the present end.
 
-    >>> caught_up_ms(10, 10, 500, 8, 400)
+    >>> before = {"previous_leader_end_offset": 10, "previous_fetch_ms": 400}
+    >>> caught_up_ms(12, leader_end_offset=12, now_ms=500, **before)
     500
-    >>> caught_up_ms(10, 12, 500, 10, 400)
+    >>> caught_up_ms(10, leader_end_offset=12, now_ms=500, **before)
     400
-    >>> caught_up_ms(9, 12, 500, 10, 400)
+    >>> caught_up_ms(9, leader_end_offset=12, now_ms=500, **before)
     """
     if fetch_offset >= leader_end_offset:
         return now_ms

@@ -23,26 +23,26 @@ class FileCopy(NamedTuple):
     name: str
 
     @classmethod
-    def make(cls, files: SegmentFiles, source_fd: int, *, size: int) -> "FileCopy":
-        """Copy the first `size` bytes of the log file. [any thread]
+    def make(cls, files: SegmentFiles, source_fd: int, *, size_bytes: int) -> "FileCopy":
+        """Copy the first `size_bytes` of the log file. [any thread]
 
-        Cost: reads and writes `size` bytes, and waits for the disk.
+        Cost: reads and writes `size_bytes`, and waits for the disk.
         """
-        assert size >= 0, (str(files), size)
+        assert size_bytes >= 0, (str(files), size_bytes)
         system = files.system
         # Another thread may still be copying for an older leader epoch: each copy has its own file.
         path = files.path_of(f"{file_names.LOG}.{next(_NUMBERS)}.tmp")
         fd = system.open(path, write=True, create=True)
         try:
             system.truncate(fd, 0)
-            system.copy_prefix(source_fd, fd, size)
+            system.copy_prefix(source_fd, fd, size_bytes)
             system.fsync(fd)  # it will replace flushed data
         except BaseException:
             system.close(fd)
             with suppress(OSError):
                 system.unlink(path)  # a full disk needs the space
             raise
-        return cls(size, fd, path.name)
+        return cls(size_bytes, fd, path.name)
 
     def delete(self, files: SegmentFiles) -> None:
         """Close and remove the file."""

@@ -48,16 +48,16 @@ class FileRecords:
         "_copy", "_fd", "_files", "_lender", "_replaced_fds", "_system", "appended_from", "is_closed", "recent", "size"
     )  # fmt: skip
 
-    def __init__(self, files: SegmentFiles, *, size: int, is_closed: bool) -> None:
-        assert size >= 0, (str(files), size)
+    def __init__(self, files: SegmentFiles, *, size_bytes: int, is_closed: bool) -> None:
+        assert size_bytes >= 0, (str(files), size_bytes)
         self._files = files
         self._system = files.system
-        self.size = size
+        self.size = size_bytes
         #: Whether no more batches are appended to the segment.
         self.is_closed = is_closed
         #: Bytes from this position on were appended by this process: they are in the page cache, and may not be
         #: on the disk.
-        self.appended_from = size
+        self.appended_from = size_bytes
         #: Base offset -> position of the newest batches, oldest first.
         self.recent: dict[int, int] = {}
         self._fd: int | None = None
@@ -108,11 +108,11 @@ class FileRecords:
         """Open the file of a new segment, which is created if there is none."""
         self._fd = self._system.open(self._files.path_of(file_names.LOG), write=True, create=True)
 
-    def set_file_size(self, size: int) -> None:
+    def set_file_size(self, size_bytes: int) -> None:
         """Remove old bytes from the file of a new segment (0), or preallocate it."""
         assert not self.size, (str(self), self.size)
-        assert size >= 0, (str(self), size)
-        self._system.truncate(self.fd, size)
+        assert size_bytes >= 0, (str(self), size_bytes)
+        self._system.truncate(self.fd, size_bytes)
 
     def open_existing(self) -> None:
         """Open the file for reading only. Raises FileNotFoundError."""
@@ -229,52 +229,56 @@ class FileRecords:
 
     # -- bytes -------------------------------------------------------------------------------------
 
-    def pread(self, position: int, size: int) -> bytes:
+    def pread(self, position: int, size_bytes: int) -> bytes:
         """The bytes at `position`; fewer at the file's end."""
-        return self._system.pread(self._fd if self._fd is not None else self.fd, size, position)
+        return self._system.pread(self._fd if self._fd is not None else self.fd, size_bytes, position)
 
-    def pread_by(self, fd: int, position: int, size: int) -> bytes:
+    def pread_by(self, fd: int, position: int, size_bytes: int) -> bytes:
         """The bytes at `position`, read by a descriptor of `for_one_use`; fewer at the file's end."""
-        return self._system.pread(fd, size, position)
+        return self._system.pread(fd, size_bytes, position)
 
-    def read_bytes(self, position: int, *, size: int) -> memoryview:
+    def read_bytes(self, position: int, *, size_bytes: int) -> memoryview:
         """The bytes at `position`, up to the segment's end."""
-        return memoryview(self._system.pread(self.fd, max(min(size, self.size - position), 0), position))
+        return memoryview(
+            self._system.pread(self.fd, max(min(size_bytes, self.size - position), 0), position)
+        )
 
-    def is_cached(self, position: int, *, size: int) -> bool:
+    def is_cached(self, position: int, *, size_bytes: int) -> bool:
         """Whether reading these bytes would probably not wait for the disk."""
-        return self._system.is_cached(self.fd, size, position)
+        return self._system.is_cached(self.fd, size_bytes, position)
 
-    def lend(self, position: int, *, size: int) -> memoryview | None:
+    def lend(self, position: int, *, size_bytes: int) -> memoryview | None:
         """A slice of the mapped file, for a socket only (`ottla.storage.lending`).
 
         None if the caller should read a copy.
         """
-        return self._lender.lend(self.fd, position=position, size=size, file_size=self.size)
+        return self._lender.lend(self.fd, position=position, size_bytes=size_bytes, file_size_bytes=self.size)
 
     # -- truncation --------------------------------------------------------------------------------
 
-    def truncate_to(self, size: int) -> None:
-        """Truncate the file to `size`, without removing lent pages."""
-        assert 0 <= size <= self.size, (str(self), size, self.size)
-        self.recent = {base: at for base, at in self.recent.items() if at < size}
-        if self._lender.may_truncate_to(size):
-            self._system.truncate(self._any_fd(), size)
+    def truncate_to(self, size_bytes: int) -> None:
+        """Truncate the file to `size_bytes`, without removing lent pages."""
+        assert 0 <= size_bytes <= self.size, (str(self), size_bytes, self.size)
+        self.recent = {base: at for base, at in self.recent.items() if at < size_bytes}
+        if self._lender.may_truncate_to(size_bytes):
+            self._system.truncate(self._any_fd(), size_bytes)
         else:
-            if self.must_copy(size):
-                self.keep_copy(self.copy_beginning(size))
-            self._replace_by_copy(size)
+            if self.must_copy(size_bytes):
+                self.keep_copy(self.copy_beginning(size_bytes))
+            self._replace_by_copy(size_bytes)
         self.drop_copy()
-        self.size = size
-        self.appended_from = min(self.appended_from, size)
+        self.size = size_bytes
+        self.appended_from = min(self.appended_from, size_bytes)
 
-    def must_copy(self, size: int) -> bool:
-        """Whether truncating to `size` needs `copy_beginning`, as a slice beyond it is lent."""
-        return not self._lender.may_truncate_to(size) and (self._copy is None or self._copy.size != size)
+    def must_copy(self, size_bytes: int) -> bool:
+        """Whether truncating to `size_bytes` needs `copy_beginning`, as a slice beyond it is lent."""
+        return not self._lender.may_truncate_to(size_bytes) and (
+            self._copy is None or self._copy.size != size_bytes
+        )
 
-    def copy_beginning(self, size: int) -> FileCopy:
-        """A copy of the first `size` bytes, on the disk, for `keep_copy`. [any thread; the file is open]"""
-        return FileCopy.make(self._files, self._any_fd(), size=size)
+    def copy_beginning(self, size_bytes: int) -> FileCopy:
+        """A copy of the first `size_bytes`, on the disk, for `keep_copy`. [any thread; the file is open]"""
+        return FileCopy.make(self._files, self._any_fd(), size_bytes=size_bytes)
 
     def keep_copy(self, copy: FileCopy) -> None:
         """Keep a copy to replace the file with; dropped if the file is truncated to another size before."""
@@ -292,10 +296,10 @@ class FileRecords:
         fds, self._replaced_fds = self._replaced_fds, []
         return fds
 
-    def _replace_by_copy(self, size: int) -> None:
+    def _replace_by_copy(self, size_bytes: int) -> None:
         copy, self._copy = self._copy, None
         assert copy is not None, str(self)
-        assert copy.size == size, (str(self), copy, size)
+        assert copy.size == size_bytes, (str(self), copy, size_bytes)
         self._system.rename(self._files.directory / copy.name, self._files.path_of(file_names.LOG))
         self._replaced_fds.append(self._any_fd())
         self._fd = copy.fd

@@ -79,7 +79,7 @@ class LogFlusher:
             return self._offsets.log_end_offset
         return self._closed_end
 
-    def job(self, end: int, now_ms: int) -> BackgroundJob:
+    def job(self, end: int, *, now_ms: int) -> BackgroundJob:
         """Flush up to `end` in a thread; then advance the recovery point, unless the log was truncated meanwhile."""
         assert end >= 0, (self._files.directory, end)
         generation, active = self._files.generation, self._files.segments.active

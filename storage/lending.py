@@ -52,21 +52,21 @@ class Lender:
         #: All mappings that may have slices in use: a replaced mapping exists as long as its slices.
         self._mappings: WeakSet[mmap] = WeakSet()
 
-    def lend(self, fd: int, *, position: int, size: int, file_size: int) -> memoryview | None:
+    def lend(self, fd: int, *, position: int, size_bytes: int, file_size_bytes: int) -> memoryview | None:
         """A read-only slice of the file; None if the caller should read a copy.
 
-        Invariant: neither the slice nor the mapping reaches beyond `file_size`, the end of the batches.
+        Invariant: neither the slice nor the mapping reaches beyond `file_size_bytes`, the end of the batches.
         """
         if not self._files.may_map:
             return None
-        end = position + size
-        assert 0 <= position <= end <= file_size, (position, size, file_size)
+        end = position + size_bytes
+        assert 0 <= position <= end <= file_size_bytes, (position, size_bytes, file_size_bytes)
         if end > self._mapped_bytes:
             if len(self._mappings) >= MAX_MAPPINGS:
                 return None
             self._view = None
             try:
-                mapping = self._files.map(fd, file_size)
+                mapping = self._files.map(fd, file_size_bytes)
             except (OSError, ValueError):
                 # No descriptor is free (each mapping has one), there are too many mappings, or the file is shorter than
                 # its batches: no fault of the disk, or one that the read finds.
@@ -74,7 +74,7 @@ class Lender:
                 return None
             self._mappings.add(mapping)
             self._view = memoryview(mapping)
-            self._mapped_bytes = file_size
+            self._mapped_bytes = file_size_bytes
         assert self._view is not None
         self._lent_end = max(self._lent_end, end)
         return self._view[position:end]
@@ -84,10 +84,10 @@ class Lender:
         self._view = None
         self._mapped_bytes = 0
 
-    def may_truncate_to(self, size: int) -> bool:
-        """Release the mapping; returns whether the file may be truncated: no slice in use reaches beyond `size`."""
-        assert size >= 0, size
+    def may_truncate_to(self, size_bytes: int) -> bool:
+        """Release the mapping; returns whether the file may be truncated: no slice in use ends after `size_bytes`."""
+        assert size_bytes >= 0, size_bytes
         self.release()
         if not self._mappings:
             self._lent_end = 0
-        return self._lent_end <= size
+        return self._lent_end <= size_bytes

@@ -273,7 +273,7 @@ class Log(LogView):
         header = validated.header
         assert header.base_offset == offsets.log_end_offset, (self.directory, header, offsets)
         if leader_epoch != self.leader_epochs.latest_epoch and leader_epoch >= 0:
-            self.assign_epoch(leader_epoch, header.base_offset)
+            self.assign_epoch(leader_epoch, start_offset=header.base_offset)
         duplicate = self._write(
             (header,),
             validated.buffers,
@@ -330,7 +330,7 @@ class Log(LogView):
             for header in headers:
                 epoch = header.partition_leader_epoch
                 if epoch != latest_epoch and epoch >= 0:
-                    self.assign_epoch(epoch, header.base_offset)
+                    self.assign_epoch(epoch, start_offset=header.base_offset)
                     latest_epoch = epoch
             self._write(
                 headers,
@@ -398,7 +398,7 @@ class Log(LogView):
         self.producers.map_end_offset = last_offset + 1
         return None
 
-    def assign_epoch(self, epoch: int, start_offset: int) -> None:
+    def assign_epoch(self, epoch: int, *, start_offset: int) -> None:
         """Record that the leader of `epoch` writes from `start_offset` on.
 
         On becoming leader that is the log end offset (KIP-101).
@@ -525,7 +525,7 @@ class Log(LogView):
                 files.file_system.require_descriptor()
             active.close_to_appends()
             self.flusher.on_closing_segment(active, end_offset=new_base)
-            segment = files.add_segment(new_base, now_ms)
+            segment = files.add_segment(new_base, now_ms=now_ms)
             # A snapshot at the next segment's base offset, so that recovery can start there.
             self.producers.map_end_offset = new_base
             files.snapshots.write(self.producers)

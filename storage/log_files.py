@@ -140,14 +140,14 @@ class LogFiles:
 
     # -- segments ----------------------------------------------------------------------------------
 
-    def add_segment(self, base_offset: int, now_ms: int) -> Segment:
+    def add_segment(self, base_offset: int, *, now_ms: int) -> Segment:
         """Create the next active segment. Its creation counts as a change only when the caller has completed it."""
         assert base_offset > self.segments.active.base_offset, (self.directory, base_offset)
-        segment = self._create_segment(base_offset, now_ms)
+        segment = self._create_segment(base_offset, now_ms=now_ms)
         self.segments = Segments((*self.segments, segment))
         return segment
 
-    def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
+    def _create_segment(self, base_offset: int, *, now_ms: int) -> Segment:
         return Segment.create(
             self.directory,
             base_offset,
@@ -194,7 +194,7 @@ class LogFiles:
         for changes, count in counts:
             changes.on_flushed(count)
 
-    def restart(self, base_offset: int, now_ms: int, *, before_creation: Callable[[], None]) -> None:
+    def restart(self, base_offset: int, *, now_ms: int, before_creation: Callable[[], None]) -> None:
         """Remove all segments and snapshots, and create an empty segment; `before_creation` is called in between.
 
         The newest segment goes first: a crash leaves a truncated log, not one without its beginning.
@@ -205,7 +205,7 @@ class LogFiles:
             self.snapshots.remove(at)
         assert self.snapshots.latest is None, (self.directory, self.snapshots.offsets)
         before_creation()
-        self.segments = Segments([self._create_segment(base_offset, now_ms)])
+        self.segments = Segments([self._create_segment(base_offset, now_ms=now_ms)])
 
     def replace(self, old: Sequence[Segment], new: Sequence[Segment], *, now_ms: int) -> None:
         """Replace segments by compacted ones (`.cleaned`, flushed); safe at any crash.
@@ -252,7 +252,7 @@ class LogFiles:
         due_ms = now_ms + self.config.file_delete_delay_ms
         self.deleted_files.append(DeletedFiles(due_ms, remove, segment.close_files))
 
-    def truncate_active(self, offset: int, now_ms: int) -> None:
+    def truncate_active(self, offset: int, *, now_ms: int) -> None:
         """Remove everything from `offset` on in the active segment. Descriptors in use by threads are closed later."""
         active = self.segments.active
         assert active.base_offset <= offset, (active, offset)

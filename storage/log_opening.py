@@ -199,14 +199,14 @@ def _runs(segment: Segment) -> Iterator[tuple[list[BatchHeader], memoryview]]:
         if is_beyond:
             base_offset = header.base_offset
         if run and (is_beyond or size + header.size_bytes > _WRITE_BYTES):
-            yield run, segment.log.read_bytes(start, size=size)
+            yield run, segment.log.read_bytes(start, size_bytes=size)
             run, size = [], 0
         if not run:
             start = position
         run.append(header)
         size += header.size_bytes
     if run:
-        yield run, segment.log.read_bytes(start, size=size)
+        yield run, segment.log.read_bytes(start, size_bytes=size)
 
 
 def _aborted_in(segment: Segment) -> list[AbortedTransaction]:

@@ -401,7 +401,7 @@ def walk(segment: Segment) -> Iterator[tuple[BatchHeader, int, memoryview]]:
     while position + HEADER_SIZE_BYTES <= size:
         at = position - chunk_start
         if at + HEADER_SIZE_BYTES > len(chunk):
-            chunk, chunk_start, at = segment.log.read_bytes(position, size=CHUNK_BYTES), position, 0
+            chunk, chunk_start, at = segment.log.read_bytes(position, size_bytes=CHUNK_BYTES), position, 0
         try:
             header = read_header(chunk, at)
         except _NOT_A_BATCH:
@@ -409,7 +409,7 @@ def walk(segment: Segment) -> Iterator[tuple[BatchHeader, int, memoryview]]:
         if position + header.size_bytes > size:
             return
         if at + header.size_bytes > len(chunk):
-            chunk = segment.log.read_bytes(position, size=max(CHUNK_BYTES, header.size_bytes))
+            chunk = segment.log.read_bytes(position, size_bytes=max(CHUNK_BYTES, header.size_bytes))
             chunk_start, at = position, 0
         yield header, position, chunk[at : at + header.size_bytes]
         position += header.size_bytes

@@ -70,7 +70,7 @@ class Segment:
         *,
         settings: SegmentSettings,
         files: Files,
-        size: int,
+        size_bytes: int,
         created_ms: int,
         is_new: bool,
         suffix: str = "",
@@ -79,7 +79,7 @@ class Segment:
         assert base_offset >= 0, (directory, base_offset)
         self.base_offset = base_offset
         self.files = SegmentFiles(directory, base_offset, system=files, suffix=suffix)
-        self.log = FileRecords(self.files, size=size, is_closed=not is_new)
+        self.log = FileRecords(self.files, size_bytes=size_bytes, is_closed=not is_new)
         self.indexes = SegmentIndexes(self.files, self.log, settings=settings, is_new=is_new)
         self.reader = SegmentReader(self.files, self.log, self.indexes)
         #: Creation time, for rolling by time before the segment has a timestamp.
@@ -106,7 +106,7 @@ class Segment:
     ) -> "Segment":
         """Create an empty segment. Old files of that name are overwritten; `is_alone`: there are none."""
         segment = cls(
-            directory, base_offset, settings=settings, files=files, size=0, created_ms=now_ms, is_new=True,
+            directory, base_offset, settings=settings, files=files, size_bytes=0, created_ms=now_ms, is_new=True,
             suffix=suffix, roll_jitter_ms=roll_jitter_ms,
         )  # fmt: skip
         segment.log.create()
@@ -137,8 +137,8 @@ class Segment:
         """A segment of existing files. Opens nothing yet."""
         size = files.size_of(directory / file_names.of_offset(base_offset, file_names.LOG, suffix))
         return cls(
-            directory, base_offset, settings=settings, files=files, size=size or 0, created_ms=now_ms, is_new=False,
-            suffix=suffix, roll_jitter_ms=roll_jitter_ms,
+            directory, base_offset, settings=settings, files=files, size_bytes=size or 0, created_ms=now_ms,
+            is_new=False, suffix=suffix, roll_jitter_ms=roll_jitter_ms,
         )  # fmt: skip
 
     @property
@@ -286,7 +286,7 @@ class Segment:
                     break
                 sooner = self.reader.find_in_batches(
                     timestamp,
-                    position,
+                    position=position,
                     end=position + STRETCH_BYTES,
                     start_offset=start_offset,
                     bounds=bounds,

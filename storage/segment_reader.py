@@ -126,8 +126,8 @@ class SegmentReader:
     def find_in_batches(
         self,
         timestamp: int,
-        position: int,
         *,
+        position: int,
         end: int,
         start_offset: int,
         bounds: Bounds,
@@ -215,7 +215,7 @@ class SegmentReader:
         if (
             not may_block
             and position < max(log.appended_from, log.size - WARM_TAIL_BYTES)
-            and not log.is_cached(position, size=max(size, HEADER_SIZE_BYTES))
+            and not log.is_cached(position, size_bytes=max(size, HEADER_SIZE_BYTES))
         ):
             raise WouldBlock(f"{log} at {position}")
         if size < LEND_BYTES:
@@ -234,7 +234,7 @@ class SegmentReader:
             size = header.size_bytes
         if not may_block:  # on the event loop's thread, the only one that writes `expected`
             self._expect_next(header, position)
-        lent = log.lend(position, size=size) if lend and size >= LEND_BYTES else None
+        lent = log.lend(position, size_bytes=size) if lend and size >= LEND_BYTES else None
         records = log.pread(position, size) if lent is None else lent
         return SegmentRead(records, header.base_offset, is_first_batch_incomplete=False)
 

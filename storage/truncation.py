@@ -230,7 +230,7 @@ class LogTruncation:
             # Also a power failure must not restore them: if the truncated segment reached the disk first, they
             # would follow it.
             files.flush_removals()
-        files.truncate_active(offset, now_ms)
+        files.truncate_active(offset, now_ms=now_ms)
         self._epochs.truncate_from_end(offset)
         self._reload_producers(offset, None if prepared is None else prepared.producers, now_ms)
         assert self._producers.map_end_offset == offset, (
@@ -313,7 +313,7 @@ class LogTruncation:
                 remote_end_offset=remote_end_offset,
             )
             self._on_offsets_moved_back(must_write=must_write)
-            files.restart(offset, now_ms, before_creation=take_over)
+            files.restart(offset, now_ms=now_ms, before_creation=take_over)
             assert self._producers.map_end_offset == offset, (files.directory, self._producers.map_end_offset)
             offsets.set_first_unstable(self._producers.first_unstable_offset)
             self._flusher.on_restart()

@@ -29,7 +29,7 @@ def warm_up(segment: Segment, offset: int, *, max_bytes: int, files: Files) -> N
         found = separate.reader.find_by_index(offset)
         if found is not None:
             size = max(max_bytes, found.header.size_bytes, HEADER_SIZE_BYTES)
-            separate.log.read_bytes(found.position, size=size)
+            separate.log.read_bytes(found.position, size_bytes=size)
 
 
 def warm_up_times(

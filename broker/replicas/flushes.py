@@ -19,7 +19,7 @@ from ottla.storage.log import Log
 
 async def flush_log(runtime: Runtime, log: Log) -> None:
     """Flush up to the present log end; if the disk fails, the flush takes its log directory offline."""
-    job = log.flusher.job(log.log_end_offset, runtime.now_ms())
+    job = log.flusher.job(log.log_end_offset, now_ms=runtime.now_ms())
     await runtime.run_blocking(job.run, pool=Pool.FLUSHES)
     job.finish()
 

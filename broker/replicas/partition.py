@@ -245,7 +245,10 @@ class Partition:
             raise OffsetOutOfRange(f"{self}: epoch {last_fetched_epoch} is not known here")
         if fetch_offset < self.log.log_start_offset:
             raise OffsetOutOfRange(f"{self}: {fetch_offset} is before {self.log.log_start_offset}")
-        return known if has_diverged(known, last_fetched_epoch, fetch_offset) else None
+        has_other_records = has_diverged(
+            known, last_fetched_epoch=last_fetched_epoch, fetch_offset=fetch_offset
+        )
+        return known if has_other_records else None
 
     def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int | None) -> tuple[int, int] | None:
         """(largest known epoch <= `epoch`, its end offset), or None; leaders only (KIP-101, KIP-279).

@@ -85,7 +85,7 @@ class PartitionLeader:
         # An entry in the epoch cache for every leader epoch, also one without records: a follower that
         # asks for this epoch must get its start offset (KIP-101).
         start_offset = self.log.log_end_offset
-        self.log.assign_epoch(partition.leader_epoch, start_offset)
+        self.log.assign_epoch(partition.leader_epoch, start_offset=start_offset)
         return LeaderState(
             node_id=partition.node_id,
             epoch=partition.leader_epoch,

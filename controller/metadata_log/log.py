@@ -184,7 +184,10 @@ class MetadataLog:
             assert latest is not None, earliest
             return NeedsSnapshot(latest)
         end = self.end_offset_for_epoch(epoch)
-        return Diverging(end) if has_diverged((end.epoch, end.offset), epoch, offset) else Valid()
+        known = (end.epoch, end.offset)
+        return (
+            Diverging(end) if has_diverged(known, last_fetched_epoch=epoch, fetch_offset=offset) else Valid()
+        )
 
     # -- writing -----------------------------------------------------------------------------------------
 

@@ -39,10 +39,10 @@ class Progress:
         """Record a Fetch of the replica at `end_offset`."""
         reached_ms = caught_up_ms(
             end_offset,
-            leader_end_offset,
-            now_ms,
-            self.leader_end_offset,
-            self.last_fetch_ms,
+            leader_end_offset=leader_end_offset,
+            now_ms=now_ms,
+            previous_leader_end_offset=self.leader_end_offset,
+            previous_fetch_ms=self.last_fetch_ms,
         )
         if reached_ms is not None:
             self.last_caught_up_ms = max(self.last_caught_up_ms or 0, reached_ms)

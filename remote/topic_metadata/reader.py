@@ -307,7 +307,7 @@ class MetadataPartitionReader:
         lost = set()
         for each in subscribers:
             if (epoch := each.last_epoch) is not None and (known := ends.get(epoch)) is not None:
-                if has_diverged(known, epoch, each.next_offset):
+                if has_diverged(known, last_fetched_epoch=epoch, fetch_offset=each.next_offset):
                     lost.add(each)
             elif each.next_offset > max(end, 0 if self.position is None else self.position.offset):
                 lost.add(each)

@@ -99,7 +99,7 @@ class FutureLogs:
         latest = current.leader_epochs.latest
         if latest is not None and (future.latest_epoch is None or future.latest_epoch < latest.epoch):
             # An epoch without records is in no copied batch.
-            future.assign_epoch(latest.epoch, latest.start_offset)
+            future.assign_epoch(latest.epoch, start_offset=latest.start_offset)
         # The last step: a failure before it has changed nothing, and no step after it can fail.
         self._replace(current, future, now_ms)
         return future

@@ -77,9 +77,9 @@ class LogCreation:
         """The number of logs that `next_part` has not taken yet."""
         return len(self._planned)
 
-    def next_part(self, size: int) -> Sequence[PlannedLog]:
-        """Take the next `size` planned logs, fewer at the end, for `run` and then `finish`."""
-        return [self._planned.popleft() for _ in range(min(size, len(self._planned)))]
+    def next_part(self, max_count: int) -> Sequence[PlannedLog]:
+        """Take the next planned logs, `max_count` of them or fewer at the end, for `run` and then `finish`."""
+        return [self._planned.popleft() for _ in range(min(max_count, len(self._planned)))]
 
     def run(self, part: Sequence[PlannedLog]) -> None:
         """Create the logs. [any thread]"""

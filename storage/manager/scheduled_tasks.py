@@ -67,7 +67,7 @@ class ScheduledTasks:
             if log.files.deleted_files:
                 table.deleted_files += log.files.take_deleted()
             if (end := log.flusher.due_end(now_ms)) is not None:
-                jobs.append(log.flusher.job(end, now_ms))
+                jobs.append(log.flusher.job(end, now_ms=now_ms))
         if (job := local_log_job(table.all_logs())) is not None:
             jobs.append(job)
         if due := [deleted for deleted in table.deleted_files if deleted.due_ms <= now_ms]:

@@ -141,7 +141,11 @@ class MemoryTopic:
                 partition=partition, offset=offset, start_offset=start, end_offset=len(log)
             )
         known = None if last_epoch is None else log.end_of_epoch(last_epoch)
-        if known is not None and last_epoch is not None and has_diverged(known, last_epoch, offset):
+        if (
+            known is not None
+            and last_epoch is not None
+            and has_diverged(known, last_fetched_epoch=last_epoch, fetch_offset=offset)
+        ):
             raise MetadataDiverged(partition, position, epoch=known[0], end_offset=known[1])
         if max_wait_ms and offset == len(log):
             try:

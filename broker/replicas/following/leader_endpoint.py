@@ -400,7 +400,9 @@ def _leader_offsets(
         log_start_offset=start,
         local_log_start_offset=local_start,
         bootstrap_offset=begin.offset,
-        previous_epoch=previous_epoch(begin.offset, begin.leader_epoch, earlier) if has_tiered else None,
+        previous_epoch=previous_epoch(begin.offset, epoch=begin.leader_epoch, earlier=earlier)
+        if has_tiered
+        else None,
     )
 
 

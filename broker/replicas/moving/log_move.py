@@ -212,7 +212,7 @@ class LogMove:
     async def flush(self) -> None:
         """Flush the future log."""
         self.is_flushed = True
-        job = self.future.flusher.job(self.future.log_end_offset, self._runtime.now_ms())
+        job = self.future.flusher.job(self.future.log_end_offset, now_ms=self._runtime.now_ms())
         await self._runtime.run_blocking(job.run, pool=Pool.UPKEEP)
         job.finish()
 

@@ -208,4 +208,4 @@ def play(twins, steps):
             case "epoch":
                 producer.epoch += number
                 for log in producer.logs:
-                    log.assign_epoch(producer.epoch, log.log_end_offset)
+                    log.assign_epoch(producer.epoch, start_offset=log.log_end_offset)

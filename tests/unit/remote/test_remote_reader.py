@@ -319,7 +319,7 @@ def diverged(twins):
     twins.producer.epoch = 1
     for log in twins.producer.logs:
         log.truncate_to(4, now_ms=NOW_MS)
-        log.assign_epoch(1, 4)
+        log.assign_epoch(1, start_offset=4)
     twins.producer.end(1, commit=True)
     twins.producer.append(timestamp=NOW_MS + 100)
     twins.producer.roll()

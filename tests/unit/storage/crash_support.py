@@ -377,7 +377,7 @@ class Story(Checks):
 
     def lead(self, log: Log, model: Model) -> None:
         model.epoch += 1
-        log.assign_epoch(model.epoch, log.log_end_offset)
+        log.assign_epoch(model.epoch, start_offset=log.log_end_offset)
 
     def stop_and_start(self, log: Log, model: Model) -> None:
         """A clean stop; after it, not even a loss of all that is not flushed may matter."""

@@ -319,7 +319,7 @@ class FastBesideGeneral(RuleBasedStateMachine):
     def lead_again(self, is_assigned):
         self.epoch += 1
         if is_assigned:
-            self.both(lambda log: log.assign_epoch(self.epoch, log.log_end_offset))
+            self.both(lambda log: log.assign_epoch(self.epoch, start_offset=log.log_end_offset))
 
     @rule()
     def roll(self):
@@ -510,7 +510,7 @@ def test_a_followers_append(data, is_taken, leader_epoch):
 def test_a_follower_of_an_older_leader():
     """The follower's log has records of a later epoch."""
     log = a_log()
-    log.assign_epoch(2, 1)
+    log.assign_epoch(2, start_offset=1)
     assert copy(log, copied(1, leader_epoch=2), is_fast=True, leader_epoch=1) == ((0, 1), False)
 
 

@@ -53,7 +53,7 @@ def test_a_roll_beside_a_flush(tmp_path, when):
     log = open_log(tmp_path / "l", config=CONFIG, files=files)
     for _ in range(5):
         append(log)
-    job = log.flusher.job(log.flusher.due_end(NOW_MS + 2000), NOW_MS + 2000)
+    job = log.flusher.job(log.flusher.due_end(NOW_MS + 2000), now_ms=NOW_MS + 2000)
 
     def roll():
         append(log, value=b"v" * 400)
@@ -61,7 +61,7 @@ def test_a_roll_beside_a_flush(tmp_path, when):
 
     complete(job, files, roll, when=when)
     assert log.recovery_point == 0
-    log.flusher.job(log.flusher.due_end(NOW_MS + 2001), NOW_MS + 2001).complete()
+    log.flusher.job(log.flusher.due_end(NOW_MS + 2001), now_ms=NOW_MS + 2001).complete()
     assert (log.recovery_point, log.flusher.due_end(NOW_MS + 2001)) == (5, None)
     assert {f"{0:020d}{extension}" for extension in (".log", ".index", ".timeindex")} <= files.flushed
 
@@ -77,7 +77,7 @@ def test_the_directory_gets_another_name_beside_a_flush(tmp_path, when):
     for _ in range(20):
         append(log)
     bases = [segment.base_offset for segment in log.segments]
-    job = log.flusher.job(log.flusher.due_end(NOW_MS), NOW_MS)
+    job = log.flusher.job(log.flusher.due_end(NOW_MS), now_ms=NOW_MS)
 
     def rename():
         log.rename_directory(parent / "a-0")
@@ -85,7 +85,7 @@ def test_the_directory_gets_another_name_beside_a_flush(tmp_path, when):
 
     complete(job, files, rename, when=when)
     assert log.recovery_point == 0
-    log.flusher.job(log.flusher.due_end(NOW_MS), NOW_MS).complete()
+    log.flusher.job(log.flusher.due_end(NOW_MS), now_ms=NOW_MS).complete()
     assert (log.recovery_point, log.flusher.due_end(NOW_MS)) == (bases[-1], None)
     expected = {f"{base:020d}.log" for base in bases[:-1]} | {"leader-epoch-checkpoint", "a-0", "d"}
     assert expected <= files.flushed
@@ -106,7 +106,7 @@ def test_a_flush_beside_another_one(tmp_path, when, leader_epoch):
     files.flushed.clear()
 
     def flush():
-        log.flusher.job(log.flusher.due_end(NOW_MS), NOW_MS).complete()
+        log.flusher.job(log.flusher.due_end(NOW_MS), now_ms=NOW_MS).complete()
         assert log.recovery_point == bases[-1]
         names = {f"{base:020d}{extension}" for base in bases[:-1] for extension in (".log", ".index")}
         assert names | {"l"} <= files.flushed

@@ -13,7 +13,7 @@ END = 3 * MANY
 
 
 def append(log, *, last_ms, epoch=0):
-    log.assign_epoch(epoch, log.log_end_offset)
+    log.assign_epoch(epoch, start_offset=log.log_end_offset)
     sent = understated_batch(base_ms=NOW_MS, last_ms=last_ms, claimed_ms=NOW_MS + MANY)
     patch(sent, base_offset=log.log_end_offset, leader_epoch=epoch)
     log.append_as_follower(memoryview(sent), leader_epoch=epoch, now_ms=NOW_MS)

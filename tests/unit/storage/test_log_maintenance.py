@@ -97,7 +97,7 @@ def test_log_start_and_local_log_start_of_a_tiered_log(tmp_path):
 
 def test_truncation_of_an_epoch_without_records(log):
     fill(log, 1)
-    log.assign_epoch(3, log.log_end_offset)
+    log.assign_epoch(3, start_offset=log.log_end_offset)
     assert not log.truncate_to(5, now_ms=NOW_MS)
     assert log.leader_epochs.entries == ((0, 0),)
 
@@ -236,7 +236,7 @@ def test_flush_messages(tmp_path):
     assert log.flusher.is_due
     assert (log.recovery_point, log.flusher.committable_end, log.flusher.due_end(NOW_MS)) == (0, 0, 4)
     assert files.flushed == []
-    job = log.flusher.job(4, NOW_MS)
+    job = log.flusher.job(4, now_ms=NOW_MS)
     job.run()
     fill(log, 1)
     job.finish()

@@ -357,7 +357,7 @@ def test_empty_directory(tmp_path):
 @pytest.mark.logs("are not valid batches, truncated")
 def test_epochs_ahead_of_a_torn_log_go(directory):
     log = open_log(directory, config=CONFIG, is_clean=False)
-    log.assign_epoch(9, 41)
+    log.assign_epoch(9, start_offset=41)
     log.close_files()
     active = max(directory.glob("*.log"))
     active.write_bytes(active.read_bytes()[:-1])
@@ -366,7 +366,7 @@ def test_epochs_ahead_of_a_torn_log_go(directory):
 
 def test_an_epoch_without_records_is_removed(directory):
     log = open_log(directory, config=CONFIG, is_clean=False)
-    log.assign_epoch(9, 41)
+    log.assign_epoch(9, start_offset=41)
     log.close()
     # As Kafka: the log ends where that leader began, so that nothing speaks for it.
     assert [entry.epoch for entry in open_log(directory, config=CONFIG).leader_epochs.entries] == [0, 1]

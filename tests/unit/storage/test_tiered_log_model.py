@@ -114,7 +114,7 @@ class TieredLog(RuleBasedStateMachine):
     @rule()
     def lead(self):
         self.epoch += 1
-        self.log.assign_epoch(self.epoch, self.end)
+        self.log.assign_epoch(self.epoch, start_offset=self.end)
 
     @rule()
     def commit(self):
