@@ -39,12 +39,18 @@ MAX_SEQUENCE = 2**31 - 1
 CLIENT, COORDINATOR, REPLICATION = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR, AppendOrigin.REPLICATION
 
 
+class Aborted(list):
+    """The aborted transactions of a log, in the place of its transaction index."""
+
+    add = list.append
+
+
 class Log:
     """Producer state with the little of a log that it needs: an end offset, and a place for aborted transactions."""
 
     def __init__(self, *, transactions=None, **options):
         self.producers = ProducerStateManager(**options)
-        self.transactions = [] if transactions is None else transactions
+        self.transactions = Aborted() if transactions is None else transactions
 
     @property
     def end(self):
