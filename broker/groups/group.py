@@ -138,6 +138,7 @@ class ClassicGroup:
     def add(self, member: Member, join_waiter: object | None = None) -> None:
         """Add a new member; the group must support one of its protocols."""
         assert member.member_id not in self.members, member.member_id
+        assert self.state is not GroupState.DEAD, self.group_id
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self.static_members, member.group_instance_id
             self.static_members[member.group_instance_id] = member.member_id
@@ -161,13 +162,15 @@ class ClassicGroup:
             return []
         self._support_counts.subtract(member.protocol_names)
         if member.group_instance_id is not None:
-            del self.static_members[member.group_instance_id]
+            removed_id = self.static_members.pop(member.group_instance_id)
+            assert removed_id == member_id, (self.group_id, member.group_instance_id, removed_id, member_id)
         actions = self.answer_join(
             member, JoinGroupResponse(error_code=ErrorCode.unknown_member_id, protocol_name=None)
         )
         actions += self.answer_sync(member, SyncGroupResponse(error_code=ErrorCode.unknown_member_id))
         if member_id == self.leader_id:
             self.leader_id = next(iter(self.members), None)
+        assert (self.leader_id is None) is (not self.members), (self.group_id, self.leader_id)
         return actions
 
     def update(
@@ -186,6 +189,8 @@ class ClassicGroup:
         actions = self.answer_join(
             member, JoinGroupResponse(error_code=ErrorCode.rebalance_in_progress, member_id=member.member_id)
         )
+        assert self.members.get(member.member_id) is member, (self.group_id, member.member_id)
+        assert member.join_waiter is None, (self.group_id, member.member_id)
         self._support_counts.subtract(member.protocol_names)
         member.protocols = protocols
         self._support_counts.update(member.protocol_names)
@@ -201,6 +206,7 @@ class ClassicGroup:
         Delayed requests of the old process are answered with FENCED_INSTANCE_ID: two processes with one
         instance id must not run at the same time.
         """
+        assert new_member_id not in self.members, (self.group_id, new_member_id)
         old_member_id = self.static_members[group_instance_id]
         member = self.members[old_member_id]
         fenced = ErrorCode.fenced_instance_id
@@ -264,6 +270,7 @@ class ClassicGroup:
         """Elect a leader among the members that have joined, preferably the present one; False if none has joined."""
         if self.leader_id is None:
             return False
+        assert self.leader_id in self.members, (self.group_id, self.leader_id)
         if self.members[self.leader_id].join_waiter is not None:
             return True
         joined = (member.member_id for member in self.members.values() if member.join_waiter is not None)
@@ -278,8 +285,11 @@ class ClassicGroup:
         # After the last one that a message can hold (only a record that no coordinator wrote gets there) the
         # first one follows.
         self.generation_id = self.generation_id + 1 if self.generation_id < _LAST_GENERATION else 0
+        assert 0 <= self.generation_id <= _LAST_GENERATION, (self.group_id, self.generation_id)
         self.protocol_name = self.select_protocol() if self.members else None
         self.subscribed_topics = self.compute_subscribed_topics()
+        if self.members:
+            assert self.leader_id in self.members, (self.group_id, self.leader_id)
         self.pending_sync.clear()
         self.transition_to(
             GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms=now_ms
@@ -312,6 +322,7 @@ class ClassicGroup:
             return []
         member.join_waiter = None
         self.awaiting_join_count -= 1
+        assert self.awaiting_join_count >= 0, (self.group_id, self.awaiting_join_count)
         return [AnswerJoin(waiter=waiter, response=response)]
 
     def answer_sync(self, member: Member, response: SyncGroupResponse) -> list[Action]:
@@ -328,6 +339,8 @@ class ClassicGroup:
         """The JoinGroup response of the current generation; the leader's includes all members."""
         members = []
         if with_members:
+            # Only the leader assigns partitions, and needs the members for that.
+            assert member_id == self.leader_id, (self.group_id, member_id, self.leader_id)
             members = [
                 JoinGroupResponseMember(
                     member_id=member.member_id,

@@ -131,7 +131,9 @@ class LogState:
         """Count records that the leader has appended; the shard replays their offset commits into the same
         store.
         """
-        if self.next_offset not in (None, first_offset):
+        assert first_offset <= last_offset, (self.topic_partition, first_offset, last_offset)
+        if self.next_offset is not None and self.next_offset != first_offset:
+            assert self.next_offset < first_offset, (self.topic_partition, self.next_offset, first_offset)
             self.is_complete = False
         self.next_offset = last_offset + 1
 

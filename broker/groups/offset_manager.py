@@ -222,6 +222,7 @@ class OffsetManager:
     def has_offsets_besides(self, group_id: str, deleted: list[GroupRecord]) -> bool:
         """Whether the group keeps committed or pending offsets after these tombstones of committed ones."""
         kept = sum(map(len, self._store.of_group(group_id).values())) - len(deleted)
+        assert kept >= 0, (group_id, kept)
         return kept > 0 or self._store.has_pending(group_id)
 
     def _expired(self, group: ClassicGroup, *, now_ms: int) -> Iterator[OffsetAt]:

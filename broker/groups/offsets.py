@@ -89,6 +89,7 @@ class OffsetStore:
 
     def put_all(self, group_id: str, topic: str, offsets: Mapping[int, CommittedOffset]) -> None:
         """Replay commits of the group outside of transactions, by partition; at least one."""
+        assert offsets, (group_id, topic)
         self._by_group.setdefault(group_id, {}).setdefault(topic, {}).update(offsets)
 
     def remove(self, at: OffsetAt) -> None:

@@ -135,6 +135,12 @@ def complete_join(group: ClassicGroup, *, now_ms: int) -> list[Action]:
         actions.append(restart_session_timer(member))
         member.is_new = False
         group.pending_sync[member.member_id] = None
+    assert group.awaiting_join_count == 0, (group.group_id, group.awaiting_join_count)
+    assert group.pending_sync.keys() == group.members.keys(), (
+        group.group_id,
+        group.pending_sync,
+        [*group.members],
+    )
     timer = SyncPhaseExpired(generation_id=group.generation_id)
     return [*actions, SetTimer(timer, group.rebalance_timeout_ms)]
 

@@ -54,6 +54,7 @@ class RecordWriter:
 
     def on_loaded(self) -> None:
         """Note the end of the loaded state, its `next_offset`, which need not be committed yet."""
+        assert self._loaded_end is None, (str(self._topic_partition), self._loaded_end)
         self._loaded_end = self._state.next_offset
 
     def close(self) -> None:
@@ -77,6 +78,8 @@ class RecordWriter:
             pairs, timestamp=self._runtime.now_ms(), compression=self._config.offsets_topic_compression
         )
         appended = self._log.append_as_coordinator(self._topic_partition, batch)
+        # The replay gives the records the offsets from the first one on.
+        assert appended.last_offset - appended.first_offset + 1 == len(pairs), (appended, len(pairs))
         pending = self._committed(appended.last_offset + 1)
         self._state.record_appended(first_offset=appended.first_offset, last_offset=appended.last_offset)
         if not isinstance(records, OffsetCommits):

@@ -48,5 +48,10 @@ def resumable(state: LogState, log: ReplicaLog) -> Resumable | None:
     """
     if state.next_offset is None or not state.is_complete or state.next_offset <= log.log_start_offset:
         return None
+    assert state.next_offset <= log.log_end_offset, (
+        state.topic_partition,
+        state.next_offset,
+        log.log_end_offset,
+    )
     leader_epoch = log.epoch_for_offset(state.end_offset - 1)
     return None if leader_epoch is None else Resumable(state, log, log.log_start_offset, leader_epoch)

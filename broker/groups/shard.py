@@ -110,6 +110,7 @@ class Shard:
 
     def replay_commits(self, commits: OffsetCommits, *, first_offset: int, now_ms: int) -> None:
         """Apply an appended commit, whose first record is at `first_offset`."""
+        assert first_offset >= 0, (commits.group_id, first_offset)
         if commits.group_id not in self.groups:
             # A consumer with manual assignment: a group without members, only for its offsets.
             self.new_group(commits.group_id, now_ms=now_ms)

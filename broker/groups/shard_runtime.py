@@ -124,6 +124,7 @@ class ShardRuntime:
 
     async def load(self) -> None:
         """Replay the partition; until that is done, `shard` raises CoordinatorLoadInProgress."""
+        assert not self._is_loaded, str(self.topic_partition)
         started, resumed_at = self._runtime.monotonic(), self.state.next_offset
         try:
             records_count = await load(

@@ -57,9 +57,15 @@ def _on_assignment_stored(
     if error is not None:
         reason = f"the assignment was not written: {error.name}"
         return reset_assignments(group, error) + rebalance_or_complete(group, reason, now_ms=now_ms)
+    # Every change of the members begins a rebalance, which ends this state.
+    assert stored.assignments.keys() == group.members.keys(), (
+        group.group_id,
+        [*stored.assignments],
+        [*group.members],
+    )
     actions: list[Action] = []
     for member in group.members.values():
-        member.assignment = stored.assignments.get(member.member_id, b"")
+        member.assignment = stored.assignments[member.member_id]
         if answered := group.answer_sync(member, assignment_response(group, member)):
             actions += [*answered, restart_session_timer(member)]
     group.transition_to(GroupState.STABLE, now_ms=now_ms)

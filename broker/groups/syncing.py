@@ -37,6 +37,7 @@ def sync(group: ClassicGroup, request: SyncGroupRequest, waiter: object) -> list
         return [*actions, AnswerSync(waiter=waiter, response=assignment_response(group, member))]
     # An older delayed SyncGroup of the member came over a connection that its client has closed.
     actions += group.answer_sync(member, SyncGroupResponse(error_code=ErrorCode.rebalance_in_progress))
+    assert member.sync_waiter is None, (group.group_id, member.member_id)
     member.sync_waiter = waiter
     if member.member_id == group.leader_id:
         actions.append(_store_assignment(group, request))
@@ -74,6 +75,7 @@ def _store_assignment(group: ClassicGroup, request: SyncGroupRequest) -> Store:
 
     Members that the leader left out get an empty assignment; assignments for unknown members are ignored.
     """
+    assert group.state is GroupState.COMPLETING_REBALANCE, (group.group_id, group.state)
     provided = {row.member_id: bytes(row.assignment) for row in request.assignments}
     assignments = {member_id: provided.get(member_id, b"") for member_id in group.members}
     left_out = assignments.keys() - provided.keys()

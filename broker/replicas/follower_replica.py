@@ -98,6 +98,7 @@ class FollowerReplica:
         """Truncate the log to where it agrees with the other one. Raises KafkaStorageError."""
         assert self.leader_epoch is not None, str(self)
         self.log.truncate_to(offset, now_ms=now_ms)
+        assert self.log.log_end_offset <= offset, (offset, self.log.offsets, str(self))
         if self._listener is not None:
             self._listener.notify()
 
@@ -105,6 +106,7 @@ class FollowerReplica:
         """Remove all records and continue after the tiered ones (KIP-405). Raises KafkaStorageError."""
         assert self.leader_epoch is not None, str(self)
         self.log.restart_from_remote(state, now_ms=now_ms)
+        assert self.log.log_end_offset == state.offset, (state.offset, self.log.offsets, str(self))
         if self._listener is not None:
             self._listener.notify()
 
@@ -112,5 +114,10 @@ class FollowerReplica:
         """Remove all records and restart at the other log's start. Raises KafkaStorageError."""
         assert self.leader_epoch is not None, str(self)
         self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
+        assert self.log.log_start_offset == self.log.log_end_offset == offset, (
+            offset,
+            self.log.offsets,
+            str(self),
+        )
         if self._listener is not None:
             self._listener.notify()

@@ -91,6 +91,8 @@ class HostedPartitions:
 
     def add(self, partition: Partition) -> None:
         """Add a partition, which is online since its log is open."""
+        # The log of a deleted topic is not that of a new one with its name.
+        assert partition.log.topic_id in (None, partition.topic_id), (str(partition), partition.log.topic_id)
         for key in _keys(partition.topic_partition, partition.topic_id):
             assert key not in self.by_key, key
             self._offline.pop(key, None)
@@ -110,7 +112,8 @@ class HostedPartitions:
     def take_offline(self, partition: Partition, log_dir: Path) -> None:
         """The log directory of an online partition has failed."""
         for key in _keys(partition.topic_partition, partition.topic_id):
-            del self.by_key[key]
+            removed = self.by_key.pop(key)
+            assert removed is partition, key
             self._offline[key] = log_dir
 
     def add_offline(self, topic: TopicImage, index: int) -> bool:
@@ -124,6 +127,7 @@ class HostedPartitions:
     @property
     def offline_count(self) -> int:
         """The number of offline partitions."""
+        assert len(self._offline) % 2 == 0, "a partition is offline under both of its keys"
         return len(self._offline) // 2
 
     def offline_places(self) -> list[tuple[UUID, int]]:

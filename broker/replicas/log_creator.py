@@ -217,6 +217,7 @@ class LogCreator:
 
     def _present(self, topic_partition: TopicPartition, result: Log | KafkaError) -> Log | KafkaError:
         """The result as of now: the log's directory may have failed since the log was created or found."""
+        assert isinstance(result, KafkaError) or result.topic_partition == topic_partition, topic_partition
         if isinstance(result, KafkaError) or self._logs.get(topic_partition) is result:
             return result
         return KafkaStorageError(f"The log directory of {result.directory} is offline")

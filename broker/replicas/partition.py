@@ -136,6 +136,8 @@ class Partition:
         if not is_new_epoch and image.partition_epoch <= self.partition_epoch:
             return False
         assert image.leader_epoch >= self.leader_epoch, (str(self), image.leader_epoch, self.leader_epoch)
+        assert image.partition_epoch >= self.partition_epoch, (str(self), image, self.partition_epoch)
+        assert all(each in image.replicas for each in image.isr), (str(self), image)
         self.leader_id = image.leader
         self.is_leader = image.leader == self.node_id
         self.leader_epoch = image.leader_epoch
@@ -154,7 +156,14 @@ class Partition:
             self._begin_leader_epoch()
         else:
             self.leader.state.update(replicas=self.replicas, isr=self.isr, local_logs=self.local_logs)
+        # A replica leads or follows, in the metadata's leader epoch, and never both.
+        assert (self.leader is not None) == self.is_leader, (str(self), image)
+        assert self.follower.leader_epoch == (None if self.is_leader else self.leader_epoch), (
+            str(self),
+            image,
+        )
         if self.leader is not None:
+            assert self.leader.state.epoch == self.leader_epoch, (str(self), self.leader.state.epoch, image)
             self.leader.advance_high_watermark()
         # Also without a new high watermark: delayed requests must be checked again, since the leader may have changed.
         self.notify()
@@ -173,7 +182,12 @@ class Partition:
 
     def replace_log(self, log: Log) -> None:
         """The replica has moved to another log directory; `log` is a complete copy (`log_moves`)."""
-        if (remote_end_offset := self.log.offsets.remote_end_offset) is not None:
+        old = self.log
+        assert log.topic_partition == self.topic_partition, (str(self), log.topic_partition)
+        assert log.log_end_offset == old.log_end_offset, (str(self), log.offsets, old.offsets)
+        assert log.high_watermark >= old.high_watermark, (str(self), log.offsets, old.offsets)
+        assert log.log_start_offset >= old.log_start_offset, (str(self), log.offsets, old.offsets)
+        if (remote_end_offset := old.offsets.remote_end_offset) is not None:
             # More may have been copied to the remote tier since the copy began.
             log.update_remote_end_offset(remote_end_offset)
         self.log = self.follower.log = log

@@ -86,6 +86,10 @@ class PartitionLeader:
         # asks for this epoch must get its start offset (KIP-101).
         start_offset = self.log.log_end_offset
         self.log.assign_epoch(partition.leader_epoch, start_offset=start_offset)
+        assert self.log.latest_epoch == partition.leader_epoch, (
+            partition.leader_epoch,
+            self.log.latest_epoch,
+        )
         return LeaderState(
             node_id=partition.node_id,
             epoch=partition.leader_epoch,
@@ -226,6 +230,7 @@ class PartitionLeader:
             raise OffsetOutOfRange(f"{self._partition}: {offset} is not an offset")
         if log.maybe_increment_log_start_offset(offset, reason="DeleteRecords"):
             self._partition.notify()
+        assert log.log_start_offset >= offset, (str(self._partition), log.offsets, offset)
         return offset
 
     def low_watermark(self) -> int:

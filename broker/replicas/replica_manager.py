@@ -277,7 +277,10 @@ class ReplicaManager:
         )
 
     def _assigned_directory(self, image: PartitionImage) -> UUID | None:
-        return image.directories[image.replicas.index(self.node_id)] if image.directories else None
+        if not image.directories:
+            return None
+        assert len(image.directories) == len(image.replicas), image
+        return image.directories[image.replicas.index(self.node_id)]
 
     def _is_absent(self, directory: UUID | None) -> bool:
         """Whether this is a directory that the broker does not have: it has been removed from log.dirs, or replaced."""
@@ -411,6 +414,7 @@ class ReplicaManager:
             # Its disk has failed, so its log rejects all writes; the other partitions must still be applied.
             logger.error("%s cannot follow the metadata: %s", partition, error)
             return
+        assert partition.leader_epoch >= old_epoch, (str(partition), partition.leader_epoch, old_epoch)
         if partition.is_leader:
             partition.log.ignore_gap()  # a leader's log is authoritative: followers copy it as it is
             self._followers.unfollow(partition)

@@ -77,6 +77,8 @@ class PartitionFetchStates:
 
     def add(self, fetch_state: PartitionFetchState) -> None:
         """Start following; the caller calls `update` when the follower has its leader epoch."""
+        assert fetch_state.key not in self._by_key, str(fetch_state.partition)
+        assert not fetch_state.is_removed, str(fetch_state.partition)
         self._by_key[fetch_state.key] = fetch_state
 
     def remove(self, key: Key) -> None:
@@ -92,6 +94,8 @@ class PartitionFetchStates:
         self.changed[fetch_state] = None
         self.fetching.pop(fetch_state, None)
         self.locating.pop(fetch_state, None)
+        is_followed = self._by_key.get(fetch_state.key) is fetch_state
+        assert is_followed is not fetch_state.is_removed, str(fetch_state.partition)
         if not fetch_state.is_removed and fetch_state not in self._paused:
             match fetch_state.follower.state:
                 case ReplicaState.FETCHING:

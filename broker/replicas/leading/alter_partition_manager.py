@@ -202,6 +202,8 @@ class AlterPartitionManager:
             members = (leader_state.members if is_report else leader_state.proposed_members)(
                 own_broker_epoch=broker_epoch
             )
+            # A leader never proposes to leave, and its broker epoch is that of its present registration (KIP-903).
+            assert (self._node_id, broker_epoch) in members, (str(partition), members, broker_epoch)
             local_logs = partition.leader.local_logs()
             topics.setdefault(partition.topic_id, TopicData(topic_id=partition.topic_id)).partitions.append(
                 PartitionData(

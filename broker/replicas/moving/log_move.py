@@ -65,6 +65,8 @@ class LogMove:
         self._quota = quota
         self._actions = FollowerActions(runtime, pool=Pool.UPKEEP)
         self.partition = partition
+        assert future is not partition.log, str(partition)
+        assert future.topic_id == partition.topic_id, (str(partition), future.topic_id)
         self.current = partition.log
         self.future = future
         self.replica = FollowerReplica(future, source="the log that it replaces")

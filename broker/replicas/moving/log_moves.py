@@ -239,6 +239,8 @@ class LogMoves:
     def _promote(self, move: LogMove) -> None:
         partition = move.partition
         future = self._logs.moving.promote(partition.topic_partition, now_ms=self._runtime.now_ms())
+        assert future is move.future, (str(partition), future.directory)
+        assert partition.log is move.current, (str(partition), partition.log.directory)
         del self._moves[partition]
         move.is_cancelled = True
         logger.info("%s: moved to log directory %s", partition, future.directory.parent)

@@ -60,6 +60,7 @@ class FetchSessionCache:
         self.implicit_partitions += more
         if rows := self._implicit_partitions_of.pop(host, 0) + more:
             self._implicit_partitions_of[host] = rows
+        assert 0 <= rows <= self.implicit_partitions, (host, rows, self.implicit_partitions)
 
     def has_too_many_implicit_partitions(self, host: str) -> bool:
         """Whether one of the implicit sessions of this host's connections has to end."""
