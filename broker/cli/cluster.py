@@ -78,6 +78,7 @@ def cluster() -> None:
     help="Set a configuration of all nodes of a new cluster; may be repeated.",
 )
 def cluster_up(
+    *,
     broker_count: int,
     controller_count: int,
     racks: str,

@@ -119,15 +119,15 @@ class ClusterClient:
         return start, end
 
     async def metadata_records(
-        self, partition: int, start: int, end: int, *, on_offset: Callable[[int], None]
+        self, partition: int, *, start_offset: int, end_offset: int, on_offset: Callable[[int], None]
     ) -> AsyncIterator[bytes | KafkaError | None]:
-        """Yield the values of [start, end) of a partition of `__remote_log_metadata`, or why one cannot be read.
+        """Yield the values of [start_offset, end_offset) of a partition of the topic, or why one cannot be read.
 
         `on_offset` gets the number of records that have been read. Raises ClusterError.
         """
-        position = Position(start)
-        while position.offset < end:
-            on_offset(position.offset - start)
+        position = Position(start_offset)
+        while position.offset < end_offset:
+            on_offset(position.offset - start_offset)
             # Bound now: the request may be repeated. Without an epoch: the command keeps nothing of before.
             reads = {partition: Position(position.offset)}
 
@@ -144,7 +144,7 @@ class ClusterClient:
 
             found = messages.records_from(await self._with_leader(partition, fetch), partition, position)
             for record in found.records:
-                if record.offset < end:
+                if record.offset < end_offset:
                     yield record.value
             position = found.next
 

@@ -107,7 +107,9 @@ def findings(
         by_partition.setdefault(copy.partition, []).append(copy)
     for partition, log in logs.items():
         for start, end in holes(
-            by_partition.get(partition, ()), log.log_start_offset, log.local_log_start_offset
+            by_partition.get(partition, ()),
+            start_offset=log.log_start_offset,
+            end_offset=log.local_log_start_offset,
         ):
             yield Finding(partition, f"the offsets [{start}, {end}) are in no tier", is_error=True)
 
@@ -128,7 +130,7 @@ def problems_of(copy: RemoteLogSegmentMetadata, found: StoredSegment | None) -> 
 
 
 def holes(
-    copies: Iterable[RemoteLogSegmentMetadata], start_offset: int, end_offset: int
+    copies: Iterable[RemoteLogSegmentMetadata], *, start_offset: int, end_offset: int
 ) -> Iterator[tuple[int, int]]:
     """The parts of [start_offset, end_offset) that no copy has.
 
@@ -181,7 +183,11 @@ def _missing_ends(
         if log is None:
             ends[partition] = _ANYWHERE
             continue
-        of_log = holes(finished.get(partition, ()), log.log_start_offset, log.local_log_start_offset)
+        of_log = holes(
+            finished.get(partition, ()),
+            start_offset=log.log_start_offset,
+            end_offset=log.local_log_start_offset,
+        )
         for _, end in of_log:
             ends[partition] = end
     return ends

@@ -80,10 +80,14 @@ async def read_metadata(
             start, end = await client.metadata_range(number)
             known.removed_count += start
 
-            def on_offset(read: int, position: int = position, total: int = end - start) -> None:
-                done(position + read / total)
+            def on_offset(
+                read_count: int, *, position: int = position, total_count: int = end - start
+            ) -> None:
+                done(position + read_count / total_count)
 
-            async for value in client.metadata_records(number, start, end, on_offset=on_offset):
+            async for value in client.metadata_records(
+                number, start_offset=start, end_offset=end, on_offset=on_offset
+            ):
                 try:
                     known.apply(from_value(value))
                 except (MalformedMessage, UnknownRemoteLogMetadata):

@@ -164,9 +164,13 @@ def picture(
     finished = [copy for copy in copies if copy.state is _FINISHED]
     others = [copy for copy in copies if copy.state is not _FINISHED]
     start, end = log.log_start_offset, log.log_end_offset
-    remote = bar([(copy.start_offset, copy.end_offset) for copy in finished], start, end,
-                 half=[(copy.start_offset, copy.end_offset) for copy in others])  # fmt: skip
-    local = bar([(log.local_log_start_offset, end)], start, end)
+    remote = bar(
+        [(copy.start_offset, copy.end_offset) for copy in finished],
+        start_offset=start,
+        end_offset=end,
+        half=[(copy.start_offset, copy.end_offset) for copy in others],
+    )
+    local = bar([(log.local_log_start_offset, end)], start_offset=start, end_offset=end)
     size = size_text(sum(copy.segment_size_bytes for copy in finished))
     count = f"{len(finished)} of {len(copies)} copies finished" if others else f"{len(copies)} copies"
     yield f"{topic_partition}  [{start}, {end})  {leader}"
@@ -179,22 +183,22 @@ def picture(
 
 def bar(
     ranges: Sequence[tuple[int, int]],
-    start: int,
-    end: int,
     *,
+    start_offset: int,
+    end_offset: int,
     half: Sequence[tuple[int, int]] = (),
     width: int = WIDTH,
 ) -> str:
-    """[start, end) as `width` characters: full where `ranges` have an offset of it, half where only `half` has one.
+    """[start_offset, end_offset) as `width` characters: full where `ranges` have one, half where only `half` has one.
 
-    >>> bar([(0, 50)], 0, 100, half=[(40, 75)], width=8)
+    >>> bar([(0, 50)], start_offset=0, end_offset=100, half=[(40, 75)], width=8)
     '████▒▒  '
     """
     cells = [_NONE] * width
-    total = end - start
+    start, total = start_offset, end_offset - start_offset
     for character, each in ((_PART, half), (_FULL, ranges)):
         for first, last in each:
-            first, last = max(first, start), min(last, end)
+            first, last = max(first, start), min(last, end_offset)
             if first < last:
                 begin = (first - start) * width // total
                 stop = -((start - last) * width // total)

@@ -136,7 +136,7 @@ def deletion(state):
 ])  # fmt: skip
 def test_holes(copies, start, end, missing):
     made = [copy_of(number, *each) for number, each in enumerate(copies)]
-    assert list(holes(made, start, end)) == missing
+    assert list(holes(made, start_offset=start, end_offset=end)) == missing
 
 
 LOG = {PARTITION: LogRange(log_start_offset=0, local_log_start_offset=10, log_end_offset=30)}
@@ -235,11 +235,11 @@ def test_other_names_are_no_copies():
     ([(90, 200)],         [],          "   █"),
 ])  # fmt: skip
 def test_bars(ranges, half, drawn):
-    assert bar(ranges, 0, 100, half=half, width=4) == drawn
+    assert bar(ranges, start_offset=0, end_offset=100, half=half, width=4) == drawn
 
 
 def test_a_bar_of_an_empty_log():
-    assert bar([(5, 5)], 5, 5, width=3) == "   "
+    assert bar([(5, 5)], start_offset=5, end_offset=5, width=3) == "   "
 
 
 def test_progress_is_shown_on_a_terminal_only(capsys):
