@@ -103,7 +103,9 @@ class Shard:
         key, value = record
         assert value is None, value
         if isinstance(key, GroupMetadataKey):
-            self.groups.pop(key.group, None)
+            group = self.groups.pop(key.group, None)
+            # A tombstone ends no group that has members: they would lose their partitions.
+            assert group is None or group.state is GroupState.EMPTY, (key.group, group.state)
             return
         assert isinstance(key, OffsetCommitKey), key
         self.offsets.remove(OffsetAt(key.group, key.topic, key.partition))

@@ -70,7 +70,7 @@ class RoleChanges:
             return
         for _ in self._steps():
             pass
-        self._applied_offset = self._last_offset()
+        self._on_applied()
 
     async def idle(self) -> None:
         """Wait until no step is pending."""
@@ -88,7 +88,13 @@ class RoleChanges:
         except Exception as error:
             logger.exception("The metadata log cannot be applied")
             self.on_failure(f"The metadata log cannot be applied to a partition: {error!r}.")
-        self._applied_offset = self._last_offset()
+        self._on_applied()
+
+    def _on_applied(self) -> None:
+        """No step is pending. Invariant: the offset that is reported to the controller never goes back."""
+        applied_offset = self._last_offset()
+        assert applied_offset >= self._applied_offset, (applied_offset, self._applied_offset)
+        self._applied_offset = applied_offset
 
     def _steps(self) -> Iterator[None]:
         while self._pending:

@@ -109,7 +109,7 @@ class FullFetchContext(FetchContext):
     def opens_session(self) -> bool:
         """True unless the cache has no slot for the session."""
         return self._cache.has_slot(
-            is_privileged=self._is_follower, size=len(self.requested), now_ms=self._now_ms
+            is_privileged=self._is_follower, partition_count=len(self.requested), now_ms=self._now_ms
         )
 
     def update_session(self, rows: Rows[Row], *, now_ms: Callable[[], int]) -> tuple[ErrorCode, int]:
@@ -138,11 +138,14 @@ class FullFetchContext(FetchContext):
         return self._open(len(rows), lambda: self.requested, now_ms())
 
     def _open(
-        self, size: int, partitions: Callable[[], dict[PartitionKey, FetchedPartition]], now_ms: int
+        self,
+        partition_count: int,
+        partitions: Callable[[], dict[PartitionKey, FetchedPartition]],
+        now_ms: int,
     ) -> tuple[ErrorCode, int]:
         session = self._cache.open(
             is_privileged=self._is_follower,
-            size=size,
+            partition_count=partition_count,
             uses_topic_ids=self._uses_topic_ids,
             is_read_committed=self._is_read_committed,
             partitions=partitions,

@@ -66,11 +66,11 @@ class FetchSessionCache:
         """Whether one of the implicit sessions of this host's connections has to end."""
         return self._implicit_partitions_of.get(host, 0) > MAX_IMPLICIT_PARTITIONS - self.implicit_partitions
 
-    def has_slot(self, *, is_privileged: bool, size: int, now_ms: int) -> bool:
-        """Whether `open` would open a session of `size` partitions."""
+    def has_slot(self, *, is_privileged: bool, partition_count: int, now_ms: int) -> bool:
+        """Whether `open` would open a session of so many partitions."""
         return (
             len(self._sessions) < self._slots
-            or self._session_to_evict(EvictableKey(is_privileged, size), now_ms) is not None
+            or self._session_to_evict(EvictableKey(is_privileged, partition_count), now_ms) is not None
         )
 
     def get(self, session_id: int) -> FetchSession | None:
@@ -81,7 +81,7 @@ class FetchSessionCache:
         self,
         *,
         is_privileged: bool,
-        size: int,
+        partition_count: int,
         uses_topic_ids: bool,
         is_read_committed: bool,
         partitions: Callable[[], dict[PartitionKey, FetchedPartition]],
@@ -89,7 +89,7 @@ class FetchSessionCache:
     ) -> FetchSession | None:
         """A new session, or None if there is no slot for it. `partitions` is called only if there is."""
         if len(self._sessions) >= self._slots:
-            victim = self._session_to_evict(EvictableKey(is_privileged, size), now_ms)
+            victim = self._session_to_evict(EvictableKey(is_privileged, partition_count), now_ms)
             if victim is None:
                 return None
             self.remove(victim)
