@@ -133,6 +133,9 @@ def expire(
             reason = _by_retention(copy, log, excess=excess, now_ms=now_ms)
             if reason is None:
                 break
+            # A prefix of the log expires: no copy behind one that is kept, nor one that is not read any more.
+            assert copy.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED, copy
+            assert copy.end_offset > (result.log_start_offset or 0), (copy, result.log_start_offset)
             result.deleted.append((copy, reason))
             excess.remove(copy)
             result.log_start_offset = copy.end_offset

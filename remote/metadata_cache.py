@@ -78,8 +78,10 @@ class _Epoch:
         self.ends[first:last] = array("q", (end,))
         self.slots[first:last] = array("i", (slot,))
         self.unreferenced.discard(slot)
-        neighbours = self.ends[max(first - 1, 0) : first + 2]
-        assert sorted(set(neighbours)) == list(neighbours), neighbours
+        # A copy within another one would hide it from readers, and retention would count its bytes twice.
+        for column in (self.starts, self.ends):
+            neighbours = column[max(first - 1, 0) : first + 2]
+            assert sorted(set(neighbours)) == list(neighbours), neighbours
 
     def dereference(self, slot: int, start: int) -> bool:
         """Stop referencing a copy that is going to be deleted; return whether it was referenced."""
@@ -92,6 +94,7 @@ class _Epoch:
 
     def remove(self, start: int, end: int) -> None:
         """Record that a copy that had [start, end) is deleted, and no other one has all of it."""
+        assert start < end, (start, end)
         apart = [each for each in self.removed if each[1] < start or end < each[0]]
         joined = [(start, end), *(each for each in self.removed if each not in apart)]
         self.removed = tuple(sorted([*apart, (min(joined)[0], max(last for _, last in joined))]))
@@ -228,6 +231,10 @@ class RemoteLogMetadataCache:
             self._columns.check_unreferenced(number, epoch.unreferenced)
         if not self._columns.epoch_numbers() <= self._epochs.keys():
             raise ValueError("copies of an epoch that is missing")
+        if (finished_bytes := self._columns.finished_bytes()) != self._finished_bytes:
+            raise ValueError(
+                f"finished copies of {finished_bytes} bytes, and a column says {self._finished_bytes}"
+            )
 
     def update(self, update: RemoteLogSegmentMetadataUpdate) -> None:
         """Change the state of a copy. Raises RemoteResourceNotFound for an unknown one, and IllegalStateTransition."""
@@ -240,6 +247,8 @@ class RemoteLogMetadataCache:
             self._finished_bytes += self._columns.size_bytes(slot)
         elif old is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
             self._finished_bytes -= self._columns.size_bytes(slot)
+        # Retention would delete too much by a size that is too large, and nothing by one that is too small.
+        assert self._finished_bytes >= 0, (update, self._finished_bytes)
         for epoch, start, end in self._columns.epoch_ranges(slot):
             self._apply(update.state, epoch, slot, start, end)
         if update.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:

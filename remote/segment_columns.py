@@ -98,6 +98,7 @@ class SegmentColumns:
         """Store a copy that is not there yet; return its slot."""
         assert metadata.partition == self._partition, (metadata.partition, self._partition)
         slot = self._free.pop() if self._free else self._grow()
+        assert self._states[slot] == _FREE, (slot, metadata)
         self._ids[slot * _ID_BYTES : (slot + 1) * _ID_BYTES] = metadata.segment_id.id.bytes
         self._start_offsets[slot] = metadata.start_offset
         self._end_offsets[slot] = metadata.end_offset
@@ -159,6 +160,11 @@ class SegmentColumns:
     def total_bytes(self, slots: Iterable[int]) -> int:
         """Return the size of these segments' batches. Cost: 0.05 us each."""
         return sum(map(self._sizes.__getitem__, slots))
+
+    def finished_bytes(self) -> int:
+        """Return the size of all finished copies. Cost: 0.05 us for each slot."""
+        finished = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+        return sum(size for size, state in zip(self._sizes, self._states, strict=True) if state == finished)
 
     def has_transaction_index(self, slot: int) -> bool:
         """Whether the segment has aborted transactions."""

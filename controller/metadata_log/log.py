@@ -212,6 +212,7 @@ class MetadataLog:
         return base_offset
 
     def _append(self, batch: bytes, *, epoch: int, now_ms: int) -> None:
+        assert epoch >= self.last_epoch, (epoch, self.end)
         self._now_ms = max(self._now_ms, now_ms)
         self._log.append_as_leader(batch, leader_epoch=epoch, now_ms=now_ms, origin=AppendOrigin.RAFT_LEADER)
 

@@ -91,6 +91,9 @@ def _alter(draft: Draft, broker_id: int, topic_id: UUID, row: PartitionData) -> 
     change = draft.change(topic, row.partition_index, wanted)
     now = draft.partition(topic, row.partition_index)
     assert now is not None
+    # The leader drops an answer that is older than what it knows.
+    assert now.partition_epoch == partition.partition_epoch + (change is not None), (partition, now)
+    assert now.leader_epoch >= partition.leader_epoch, (partition, now)
     if change is not None and change.leader not in (LEADER_UNCHANGED, broker_id):
         return _refused(row, ErrorCode.new_leader_elected)
     return PartitionDataResponse(

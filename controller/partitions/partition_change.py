@@ -168,6 +168,10 @@ def _assert_valid(
     assert len(set(isr)) == len(isr), f"the ISR {isr} names a replica twice"
     assert set(elr).issubset(wanted.replicas), f"the ELR {elr} is not part of {wanted.replicas}"
     assert set(elr).isdisjoint(isr), f"the ELR {elr} and the ISR {isr} share a replica"
+    assert leader is None or leader in wanted.replicas, f"the leader {leader} is not in {wanted.replicas}"
+    if wanted.adding_replicas or wanted.removing_replicas:
+        moving = {*wanted.adding_replicas, *wanted.removing_replicas}
+        assert moving.issubset(wanted.replicas), f"{moving} are moved, and not in {wanted.replicas}"
     if leader != before.leader:
         # Also after an unclean election: its leader is alone in the ISR.
         assert leader is None or leader in isr, f"the new leader {leader} is not in the ISR {isr}"

@@ -94,6 +94,8 @@ class Core:
     effects: list[Effect] = field(default_factory=list)
     #: What listeners were last notified of.
     notified_leader: LeaderAndEpoch | None = None
+    #: What this process wrote to `quorum-state` last, or will when the effects are carried out.
+    persisted: ElectionState | None = None
     _correlation_id: int = 0
 
     # -- this replica ----------------------------------------------------------------------------------
@@ -190,6 +192,9 @@ class Core:
             voted_directory_id=ZERO_UUID if voted is None else voted.directory_id,
             voters=tuple(self.voters.ids) if kraft_version == 0 else (),
         )
+        if (former := self.persisted) is not None:
+            _assert_successor(former, state)
+        self.persisted = state
         self._supersede(Persist)
         self.effects.append(Persist(state))
 
@@ -251,6 +256,11 @@ class Core:
 
     def update_high_watermark(self, high_watermark: int) -> None:
         """Advance the high watermark: everything before this offset is committed. Larger than the previous one."""
+        assert self.high_watermark is None or high_watermark > self.high_watermark, (
+            self.high_watermark,
+            high_watermark,
+        )
+        assert high_watermark <= self.log.end.offset, (high_watermark, self.log.end)
         self.high_watermark = high_watermark
         self.log.update_high_watermark(high_watermark)
         self.effects.append(Committed(high_watermark))
@@ -293,3 +303,16 @@ class Core:
         """Between one and two election timeouts, so that voters do not run at the same time."""
         timeout_ms = self.settings.election_timeout_ms
         return timeout_ms + (self.random.randrange(timeout_ms) if timeout_ms else 0)
+
+
+def _assert_successor(former: ElectionState, state: ElectionState) -> None:
+    """Assert that an election state may follow another one: epochs ascend, and each has one leader and one vote.
+
+    A replica that forgot either could let two leaders of one epoch commit different records at the same offset.
+    """
+    assert state.leader_epoch >= former.leader_epoch, (former, state)
+    if state.leader_epoch == former.leader_epoch:
+        assert former.leader_id in (None, state.leader_id), (former, state)
+        # A leader's vote is that for itself, which is not written.
+        is_elected = state.voted_id is None and state.leader_id == former.voted_id
+        assert former.voted_id in (None, state.voted_id) or is_elected, (former, state)

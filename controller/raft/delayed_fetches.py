@@ -23,6 +23,7 @@ MAX_DELAYED_FETCHES: Final = 10_000
 
 def delay(core: Core, fetch: DelayedFetch) -> bool:
     """Delay a Fetch; False if there are too many already."""
+    assert isinstance(core.role, Leader), core.role
     if len(core.delayed_fetches) >= MAX_DELAYED_FETCHES:
         return False
     core.delayed_fetches.append(fetch)

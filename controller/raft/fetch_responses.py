@@ -85,8 +85,13 @@ def partition_row(
     )
     match validation:
         case Valid():
+            assert core.log.log_start_offset <= asked.fetch_offset <= core.log.end.offset, (
+                asked,
+                core.log.end,
+            )
             row.records = core.log.read(asked.fetch_offset, max_bytes=limited_bytes(max_bytes))
         case Diverging(end):
+            assert end <= core.log.end, (end, core.log.end)
             row.diverging_epoch = EpochEndOffset(epoch=end.epoch, end_offset=end.offset)
         case NeedsSnapshot(snapshot):
             row.snapshot_id = SnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch)

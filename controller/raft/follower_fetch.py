@@ -125,6 +125,11 @@ def _truncate(core: Core, diverging: OffsetAndEpoch) -> Outcome:
         )
         return Outcome.BACK_OFF
     core.log.truncate_to(offset)
+    assert core.log.high_watermark <= core.log.end.offset <= offset, (
+        core.log.high_watermark,
+        core.log.end,
+        offset,
+    )
     core.flush()
     core.history.truncate(offset)
     logger.info(
@@ -152,6 +157,8 @@ def _append(core: Core, role: Follower, row: PartitionData) -> Outcome:
                 error,
             )
             outcome = Outcome.BACK_OFF
+        assert core.log.end.offset >= end_offset, (core.log.end, end_offset)
+        assert core.log.end.epoch <= role.epoch, (core.log.end, role.epoch)
         if core.log.end.offset > end_offset:
             core.history.read(end_offset)
             if core.is_voter or core.settings.can_become_voter:

@@ -24,7 +24,7 @@ from ottla.protocol.messages.fetch_snapshot import FetchSnapshotResponse, Partit
 
 def begin_snapshot_download(core: Core, role: Follower, snapshot: OffsetAndEpoch) -> Outcome:
     """Begin to download the snapshot that the leader has named; or load it, if it is stored here already."""
-    if snapshot.epoch < 0 or snapshot.offset < 0:
+    if not 0 <= snapshot.epoch <= role.epoch or snapshot.offset < 0:
         logger.error("leader %d names an invalid snapshot: %s", role.leader_id, snapshot)
         return Outcome.BACK_OFF
     if snapshot.offset < core.log.high_watermark:
@@ -77,6 +77,7 @@ def _append_snapshot_chunk(core: Core, role: Follower, row: PartitionSnapshotRes
     download, snapshot = role.download, role.snapshot_id
     assert download is not None
     assert snapshot is not None
+    assert not role.is_freezing, role
     end = row.position + len(row.unaligned_records)
     if (
         OffsetAndEpoch(row.snapshot_id.end_offset, row.snapshot_id.epoch) != snapshot
@@ -131,6 +132,9 @@ def _load_snapshot(core: Core, snapshot: OffsetAndEpoch) -> None:
             return  # the log has everything in the snapshot already, committed
     core.flush()
     logger.info("node %d has loaded snapshot %s", core.local_key.id, snapshot)
+    # A snapshot has committed records only, and all of them up to its end.
+    assert log.end.offset >= (core.high_watermark or 0), (log.end, core.high_watermark)
+    assert log.end.offset >= snapshot.offset, (log.end, snapshot)
     core.history.reload()
     core.snapshot_loaded(log.end)
     update_follower_high_watermark(core, log.end.offset)

@@ -36,7 +36,8 @@ class Progress:
     leader_end_offset: int | None = None
 
     def update(self, end_offset: int, *, leader_end_offset: int, now_ms: int) -> None:
-        """Record a Fetch of the replica at `end_offset`."""
+        """Record a Fetch of the replica at `end_offset`; its log up to there is a prefix of the leader's."""
+        assert 0 <= end_offset <= leader_end_offset, (self.key, end_offset, leader_end_offset)
         reached_ms = caught_up_ms(
             end_offset,
             leader_end_offset=leader_end_offset,

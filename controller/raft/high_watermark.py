@@ -23,7 +23,11 @@ def append_control(core: Core, messages: Sequence[QuorumMessage]) -> None:
     """Append control records as the leader. A new voter set is in effect at once (KIP-853)."""
     role = core.role
     assert isinstance(role, Leader), role
+    end = core.log.end
+    assert end.epoch <= role.epoch, (end, role.epoch)
     base_offset = core.log.append_control(messages, epoch=role.epoch, now_ms=core.now_ms)
+    assert base_offset == end.offset, (base_offset, end)
+    assert core.log.end.epoch == role.epoch, (core.log.end, role.epoch)
     former_voters = core.voters
     core.history.read(base_offset)
     if core.voters != former_voters:
@@ -43,7 +47,7 @@ def flushed(core: Core, end_offset: int) -> None:
     """Record the leader's own progress as a voter: its log is durable up to `end_offset`."""
     role = core.role
     assert isinstance(role, Leader), role
-    role.followers.update_local_state(min(end_offset, core.log.end.offset))
+    role.followers.update_local_state(end_offset)
     advance(core)
 
 
@@ -66,6 +70,11 @@ def advance(core: Core) -> None:
     offset = role.followers.high_watermark_candidate()
     if offset is None or offset <= role.epoch_start_offset or offset <= (role.high_watermark or 0):
         return
+    assert role.epoch_start_offset < offset <= core.log.end.offset, (
+        role.epoch_start_offset,
+        offset,
+        core.log.end,
+    )
     role.high_watermark = offset
     if core.high_watermark is None or offset > core.high_watermark:
         core.update_high_watermark(offset)

@@ -265,6 +265,7 @@ class Raft:
         """Everything before this offset is durable here: a `Flush` was carried out; no other event came in between."""
         core = self._begin(now_ms)
         if not core.is_stopped and isinstance(core.role, Leader):
+            assert end_offset <= core.log.end.offset, (end_offset, core.log.end)
             high_watermark.flushed(core, end_offset)
         return self._end()
 

@@ -121,6 +121,7 @@ def handle_api_versions_response(core: Core, sender_id: int, response: ApiVersio
 def _append_addition(core: Core, change: VoterChange, supported: VersionRange) -> None:
     role = core.role
     assert isinstance(role, Leader), role
+    assert role.voter_change is change, (role.voter_change, change)
     if core.history.kraft_version not in supported:
         raise _Refused(
             ErrorCode.invalid_request,
@@ -219,6 +220,7 @@ def _update(core: Core, request: UpdateRaftVoterRequest) -> None:
     if voters is None:
         raise _Refused(ErrorCode.voter_not_found)
     if is_in_log:
+        assert core.voters.has_overlapping_majority(voters), (core.voters, voters)
         high_watermark.append_control(core, [voters.to_record()])
     else:
         role.reported_voters = voters
@@ -257,6 +259,7 @@ def upgrade_kraft_version(core: Core, *, epoch: int, version: int, validate_only
     assert all(key.directory_id != ZERO_UUID for key in voters.keys), voters
     if validate_only:
         return
+    assert voters.ids == core.voters.ids, (voters, core.voters)
     role.reported_voters = None
     messages: list[QuorumMessage] = [KRaftVersionRecord(k_raft_version=version), voters.to_record()]
     high_watermark.append_control(core, messages)
@@ -320,5 +323,6 @@ def _committed_voters(core: Core, role: Leader, what: str) -> VoterSet:
 def _append(core: Core, change: VoterChange, voters: VoterSet) -> None:
     logger.info("voters: %s -> %s", core.voters.keys, voters.keys)
     assert core.voters.has_overlapping_majority(voters), (core.voters, voters)
+    assert change.offset is None, change
     change.offset = core.log.end.offset
     high_watermark.append_control(core, [voters.to_record()])

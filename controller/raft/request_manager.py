@@ -86,6 +86,7 @@ class RequestManager:
 
     def on_request_sent(self, node: Node, correlation_id: int, now_ms: int) -> None:
         """Record that a request was sent to the node; its timeout begins."""
+        assert self.is_ready(node, now_ms), node
         self._connections[node.id] = _Connection(correlation_id, now_ms + self._request_timeout_ms)
 
     def is_response_expected(self, node_id: int, correlation_id: int) -> bool:

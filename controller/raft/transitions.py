@@ -86,6 +86,8 @@ def become_unattached(core: Core, epoch: int, *, leader_id: int | None = None) -
 
 def vote_for(core: Core, candidate: ReplicaKey) -> None:
     """Grant the vote of this epoch, once, and reset the election timeout: the candidate may win."""
+    assert candidate.id != core.local_key.id, candidate
+    assert core.leader_id is None, (candidate, core.leader_id)
     deadline_ms = core.now_ms + core.random_election_timeout_ms()
     match core.role:
         case Unattached(voted=None) as role:
@@ -104,6 +106,7 @@ def become_follower(core: Core, epoch: int, leader_id: int, endpoints: Endpoints
     assert leader_id != core.local_key.id, (epoch, leader_id)
     assert epoch >= core.epoch, (epoch, leader_id, core.role)
     assert epoch > core.epoch or not isinstance(core.role, Leader), (epoch, leader_id)
+    assert epoch > core.epoch or core.leader_id in (None, leader_id), (epoch, leader_id, core.leader_id)
     voted = core.voted if epoch == core.epoch else None
     _enter(core, _follower(core, epoch, leader_id, endpoints, voted), durably=True)
     core.requests.reset_all()
@@ -147,6 +150,8 @@ def become_leader(core: Core) -> None:
     candidate = core.role
     assert isinstance(candidate, Candidate), candidate
     assert candidate.epoch_election.is_vote_granted, candidate
+    # A record of this epoch would be of an earlier leadership: a new one could get the same offset and epoch.
+    assert core.log.end.epoch < core.epoch, (core.log.end, core.epoch)
     settings, history = core.settings, core.history
     reported_voters = None
     if history.kraft_version < RECONFIGURABLE:
@@ -215,6 +220,9 @@ def _resigned(core: Core, *, epoch: int, successors: list[ReplicaKey]) -> Resign
 
 def _enter(core: Core, role: Role, *, durably: bool) -> None:
     former, core.role = core.role, role
+    assert role.epoch >= former.epoch, (former, role)
+    if isinstance(former, Leader) and role.epoch == former.epoch:
+        assert isinstance(role, Resigned), role
     logger.debug("node %d: %s in epoch %d", core.local_key.id, type(role).__name__, role.epoch)
     if durably:
         core.persist()

@@ -31,6 +31,10 @@ class VoterSet:
 
     voters: Mapping[int, Voter]
 
+    def __post_init__(self) -> None:
+        # A voter under two ids would have two votes.
+        assert all(id == voter.key.id for id, voter in self.voters.items()), self.voters
+
     @classmethod
     def of_addresses(cls, voters: Mapping[int, Address], *, listener_name: str) -> Self:
         """The voters of controller.quorum.voters, of which only ids and addresses are known."""

@@ -102,6 +102,15 @@ def _decide(core: Core, voter_id: int, asked: PartitionData) -> tuple[ErrorCode,
         granted = False
     if granted and not asked.pre_vote and core.voted is None:
         transitions.vote_for(core, candidate)
+    if granted and not asked.pre_vote:
+        # The vote is durable before it is granted: its Persist precedes the Reply.
+        assert core.voted is not None, candidate
+        assert core.voted.matches(candidate), (core.voted, candidate)
+        assert core.persisted is not None, candidate
+        assert (core.persisted.leader_epoch, core.persisted.voted_id) == (
+            asked.replica_epoch,
+            candidate.id,
+        ), core.persisted
     logger.info(
         "%s for node %d in epoch %d: %s",
         "pre-vote" if asked.pre_vote else "vote",

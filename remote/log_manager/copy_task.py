@@ -124,6 +124,8 @@ class CopyTask:
             node_id=self._node_id,
             now_ms=self._runtime.now_ms(),
         )
+        # A former attempt would be forgotten here, and its objects with it.
+        assert state.attempt is None, (state.id, state.attempt)
         # Before it is stored: expiration must not take it for one that was given up.
         state.attempt = attempt = Attempt(
             segment=segment, metadata=metadata, time_index_of_records=times.time_index
@@ -194,6 +196,10 @@ class CopyTask:
 
     async def _finish(self, state: PartitionState, attempt: Attempt) -> None:
         """Store COPY_SEGMENT_FINISHED. After a failure the attempt stays, and `prepare` reads which state is stored."""
+        # From then on local segments are removed, and consumers read the copy.
+        assert attempt.is_copied, attempt
+        assert not attempt.is_discarded, attempt
+        assert is_wanted(state, attempt), (state.id, attempt)
         try:
             await self._changes.change(attempt.metadata, RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
         except (RemoteResourceNotFound, IllegalStateTransition):
@@ -206,6 +212,7 @@ class CopyTask:
             seed_leader(state, self._metadata)
 
     def _end_finished(self, state: PartitionState, attempt: Attempt) -> None:
+        assert state.attempt is attempt, (state.id, attempt)
         state.attempt = None
         self._metrics.on_copied(state.partition.topic_partition.topic, attempt.segment.size_bytes)
 
@@ -216,6 +223,7 @@ class CopyTask:
 
         One that another leader has finished meanwhile, or that may be the only one, stays.
         """
+        assert state.attempt is attempt, (state.id, attempt)
         if not attempt.is_discarded and self._is_kept(state, attempt):
             state.attempt = None
             return

@@ -39,7 +39,13 @@ def next_segment(log: Log) -> SegmentToCopy | None:
         end_offset=log.last_stable_offset,
         max_count=1,
     )
-    return found[0] if found else None
+    if not found:
+        return None
+    segment = found[0]
+    # What is copied ascends, and nothing in it can be truncated or aborted any more.
+    assert from_offset < segment.end_offset <= log.last_stable_offset, (segment, log.offsets)
+    assert segment.base_offset < segment.end_offset <= log.segments.active.base_offset, segment
+    return segment
 
 
 def copy_lag(log: Log) -> tuple[int, int]:
@@ -97,6 +103,7 @@ def metadata_of(
 def data_of(attempt: Attempt) -> LogSegmentData:
     """Return the files and bytes that the store copies for a segment."""
     segment = attempt.segment
+    assert segment.size_bytes == attempt.metadata.segment_size_bytes, attempt
     return LogSegmentData(
         log_segment=segment.log_segment,
         offset_index=segment.offset_index,
@@ -142,6 +149,7 @@ Decision = Finish | Repeat | Discard | Leave
 
 def after_copy(custom_metadata: bytes | None, *, is_wanted: bool, custom_metadata_max_bytes: int) -> Decision:
     """Return the decision after the store has copied the segment."""
+    assert custom_metadata_max_bytes >= 0, custom_metadata_max_bytes
     if not is_wanted:
         return Discard()
     if custom_metadata is not None and len(custom_metadata) > custom_metadata_max_bytes:

@@ -36,12 +36,15 @@ class CopyDeletions:
 
     async def begin(self, copy: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
         """Store DELETE_SEGMENT_STARTED, unless it is stored; return the copy in that state."""
+        assert copy.state is not RemoteLogSegmentState.DELETE_SEGMENT_FINISHED, copy
         if copy.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED:
             return copy
         return await self._changes.change(copy, RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
 
     async def complete(self, copy: RemoteLogSegmentMetadata) -> None:
         """Delete the objects, and store DELETE_SEGMENT_FINISHED."""
+        # No reader and no other broker may take a copy for complete that is being deleted.
+        assert copy.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED, copy
         topic = copy.partition.topic_partition.topic
         self._metrics.on_delete_requested(topic)
         try:

@@ -142,6 +142,8 @@ class ExpirationTask:
             log = state.partition.log
             log.maybe_increment_log_start_offset(min(start, log.high_watermark), reason="remote retention")
             state.partition.notice_retention()
+            # Nothing is deleted that a reader may still ask for.
+            assert start <= log.log_start_offset <= log.high_watermark, (state.id, start, log.offsets)
         for reason in dict.fromkeys(reason for _, reason in found.deleted):
             _log_deletions(state, [copy for copy, each in found.deleted if each is reason], reason)
         deleted = [copy for copy, _ in found.deleted]
@@ -182,6 +184,7 @@ class ExpirationTask:
     def _prepare_disabling(self, state: PartitionState, log: Log) -> Work | None:
         if log.maybe_increment_log_start_offset(log.local_log_start_offset, reason="tiering is disabled"):
             state.partition.notice_retention()
+        assert log.log_start_offset >= log.local_log_start_offset, (state.id, log.offsets)
         copies = ready_copies(state, self._metadata)
         self._stop_if_settled(state, copies)
         return self._delete_all(state, copies) if len(copies) else None
@@ -199,6 +202,7 @@ class ExpirationTask:
         gauges = self._metrics.partition(state.partition.topic_partition)
         gauges.remote_delete_lag_segments = len(found)
         gauges.remote_delete_lag_bytes = copies.finished_bytes
+        assert not state.is_deleting_all, state.id
         state.is_deleting_all = True
         try:
             present = (copies.with_id(segment_id) for _, segment_id in found)
@@ -211,7 +215,7 @@ class ExpirationTask:
 def _start_offsets(
     copies: RemoteLogMetadataCache, being_copied: Collection[UUID]
 ) -> Iterator[tuple[int, UUID]]:
-    """The start offset and the id of each copy, but for these."""
+    """The start offset and the id of each copy, but for those that are being copied."""
     for segment_id in copies.segment_ids():
         if segment_id not in being_copied and (copy := copies.with_id(segment_id)) is not None:
             yield copy.start_offset, segment_id

@@ -209,11 +209,13 @@ class Lane(Generic[K]):
         return entry is not None and entry.state is _State.WAITING and entry.due_s == timer[0]
 
     def _make_ready(self, key: K, entry: _Entry) -> None:
+        assert entry.state is not _State.READY, (self._name, key)
         entry.state = _State.READY
         self._ready.append(key)
         self._changed.set()
 
     def _wait_for(self, key: K, entry: _Entry, pause_ms: int) -> None:
+        assert entry.state is not _State.WAITING, (self._name, key)
         entry.state = _State.WAITING
         entry.due_s = self._runtime.monotonic() + pause_ms / 1000
         self._timer_number += 1
@@ -232,6 +234,8 @@ class Lane(Generic[K]):
             self._succeed(key, entry)
             self._wait_for(key, entry, self._settings().task_interval_ms)
             return
+        # Two tasks of one partition would copy a segment twice, or delete what the other one copies.
+        assert key not in self._running, (self._name, key)
         entry.state = _State.RUNNING
         task = self._running[key] = self._runtime.create_task(
             self._run(key, entry, work), name=f"{self._name} {key}"
@@ -262,6 +266,7 @@ class Lane(Generic[K]):
             failure = error  # something that the work has awaited was cancelled, not the work
         except Exception as error:  # noqa: BLE001 (of any kind: it is retried)
             failure = error
+        assert entry.state is _State.RUNNING, (self._name, key, entry.state)
         del self._running[key]
         self._changed.set()
         if entry.is_removed:

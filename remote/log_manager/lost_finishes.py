@@ -30,6 +30,7 @@ class LostFinishes:
         for copy in copies:
             if not state.leads:
                 return
+            assert copy.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED, copy
             try:
                 await self._transfers.verify(copy)
             except (RemoteResourceNotFound, IncompleteCopy, DamagedSegment) as error:

@@ -33,12 +33,16 @@ class MetadataChanges:
 
     async def start(self, copy: RemoteLogSegmentMetadata) -> None:
         """Store COPY_SEGMENT_STARTED, the first state of a copy."""
+        assert copy.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED, copy
         await self._in_time(self._metadata.add_remote_log_segment_metadata(copy), copy, copy.state)
 
     async def change(
         self, copy: RemoteLogSegmentMetadata, state: RemoteLogSegmentState
     ) -> RemoteLogSegmentMetadata:
-        """Store the copy's new state, and its custom metadata; return the copy with it."""
+        """Store the copy's new state, and its custom metadata; return the copy with it.
+
+        The transition must be legal, by the diagram of `ottla.remote.segment_metadata`.
+        """
         update = RemoteLogSegmentMetadataUpdate(
             segment_id=copy.segment_id,
             state=state,
@@ -46,8 +50,10 @@ class MetadataChanges:
             event_timestamp_ms=self._runtime.now_ms(),
             custom_metadata=copy.custom_metadata,
         )
+        # Before it is stored: this asserts that the transition is legal.
+        updated = copy.updated(update)
         await self._in_time(self._metadata.update_remote_log_segment_metadata(update), copy, state)
-        return copy.updated(update)
+        return updated
 
     async def _in_time(
         self,

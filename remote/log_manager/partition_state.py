@@ -115,6 +115,7 @@ class PartitionState:
         self.leader_epoch = partition.leader_epoch
         if was == (partition, self.is_leader, self.leader_epoch):
             return False
+        assert self.leader_epoch >= was[2], (self.id, self.leader_epoch, was[2])
         self.is_copying_stopped = False
         self._empty_since_s = None
         self.left.clear()
@@ -134,6 +135,7 @@ class PartitionState:
         So the partition has to be empty for `wait_s`, from its first call on that finds it so; but if this broker has
         never held it as a tiered one, and its metadata do not show that it ever had a copy, it is settled at once.
         """
+        assert not self.partition.log.is_tiered, self.id
         if len(copies):
             self._empty_since_s = None
             return False
@@ -141,6 +143,7 @@ class PartitionState:
             return True
         if self._empty_since_s is None:
             self._empty_since_s = now_s
+        assert self._empty_since_s <= now_s, (self._empty_since_s, now_s)
         return now_s - self._empty_since_s >= wait_s
 
     def cancel_transfer(self) -> None:

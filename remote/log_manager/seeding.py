@@ -33,8 +33,10 @@ def seed_leader(state: PartitionState, metadata: RemoteLogMetadataManager) -> No
     """Update lineage, log start and remote end of a leader's log from the metadata, before each task. Raises NotYet."""
     if state.is_deleting_all:
         raise NotYet("copies from before tiering was disabled are still being deleted")
+    assert state.leads, state.id
     log = state.partition.log
     epoch = state.partition.leader_epoch
+    assert state.seeded_epoch is None or state.seeded_epoch <= epoch, (state.id, state.seeded_epoch, epoch)
     copies = ready_copies(state, metadata)
     if state.seeded_epoch != epoch:
         restore_lineage(log, copies)
@@ -96,15 +98,16 @@ def update_remote_end(log: Log, copies: RemoteLogMetadataCache) -> None:
 
     It may move back: copies that this replica has known may be deleted since.
     """
-    log.offsets.forget_remote_end()
-    log.update_remote_end_offset(
-        remote_end_offset(
-            without_empty_epochs(log.leader_epochs.entries),
-            copies,
-            local_log_start_offset=log.local_log_start_offset,
-            log_end_offset=log.log_end_offset,
-        )
+    end = remote_end_offset(
+        without_empty_epochs(log.leader_epochs.entries),
+        copies,
+        local_log_start_offset=log.local_log_start_offset,
+        log_end_offset=log.log_end_offset,
     )
+    # Local retention removes the segments before it.
+    assert 0 <= end <= log.log_end_offset, (end, log.offsets)
+    log.offsets.forget_remote_end()
+    log.update_remote_end_offset(end)
 
 
 def first_copied_offset(log: Log, copies: RemoteLogMetadataCache) -> int | None:

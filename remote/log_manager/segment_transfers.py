@@ -232,6 +232,7 @@ class ThreadTransfers:
 
     def _on_late_deletion(self, call: "asyncio.Task[_Ended]") -> None:
         self.abandoned_deletions -= 1
+        assert self.abandoned_deletions >= 0, self.abandoned_deletions
 
     async def _ended(
         self, call: Callable[[RemoteLogSegmentMetadata], None], metadata: RemoteLogSegmentMetadata

@@ -10,8 +10,9 @@ from ottla.broker.replicas.reading import list_offsets
 from ottla.broker.tiering.partition_removers import PartitionRemovers
 from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.remote import expiration, lost_branches
-from ottla.remote.log_manager import copying, expiration_task
+from ottla.remote.log_manager import copy_task, expiration_task
 from ottla.remote.log_manager.copy_task import CopyTask
+from ottla.remote.log_manager.copying import is_copying
 from ottla.remote.log_manager.deletions import CopyDeletions
 from ottla.remote.log_manager.expiration_task import ExpirationTask
 from ottla.remote.log_manager.partition_state import Attempt, PartitionState
@@ -92,13 +93,19 @@ def objects_before_the_metadata() -> Iterator[None]:
 
 @contextmanager
 def undecided_segments_are_copied() -> Iterator[None]:
-    """Segments are copied up to the high watermark, not to the last stable offset."""
-    with patch.object(copying, "segments_to_copy", _up_to_high_watermark):
+    """Closed segments are copied, also behind the last stable offset."""
+    with patch.object(copy_task, "next_segment", _next_closed_segment):
         yield
 
 
-def _up_to_high_watermark(*args: Any, **named: Any) -> list[SegmentToCopy]:
-    return segments_to_copy(*args, **{**named, "end_offset": 2**62})
+def _next_closed_segment(log: Log) -> SegmentToCopy | None:
+    from_offset = log.offsets.earliest_pending_upload_offset
+    if from_offset is None or not is_copying(log):
+        return None
+    found = segments_to_copy(
+        log.files, log.leader_epochs, from_offset=from_offset, end_offset=2**62, max_count=1
+    )
+    return found[0] if found else None
 
 
 @contextmanager

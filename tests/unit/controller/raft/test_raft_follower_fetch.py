@@ -186,6 +186,7 @@ def test_what_is_committed_is_never_cut() -> None:
         (FetchResponse(responses=[fetch.FetchableTopicResponse(topic_id=TOPIC_ID)]), Follower, 2, EPOCH),
         (fetch_answer(snapshot=(3, -1)), Follower, 2, EPOCH),
         (fetch_answer(snapshot=(-1, 3)), Follower, 2, EPOCH),
+        (fetch_answer(snapshot=(3, EPOCH + 1)), Follower, 2, EPOCH),
         (None, Follower, 2, EPOCH),
     ],
 )
