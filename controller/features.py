@@ -4,7 +4,7 @@ A level can be finalized only if every node supports it: this controller, all re
 from metadata.version 15 on, all controllers of the quorum. Brokers register the levels that they serve, so a level
 that some broker does not serve yet is refused here, with that broker's id.
 
-kraft.version is decided here like the others, but changed by the Raft layer (`ottla.controller.kraft_version`): the log
+kraft.version is decided here like the others, but changed by the Raft layer (`ottla.controller.state`): the log
 receives control records, and a NoOp record in place of a FeatureLevel record.
 
 Source: FeatureControlManager and QuorumFeatures of Kafka 4.3.1.

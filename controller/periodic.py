@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from ottla.controller.membership import brokers
-from ottla.controller.partitions import leader_balancing
+from ottla.controller.partitions.elect_leaders import balance_leaders, elect_unclean
 from ottla.controller.result import Result
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.state import ClusterState
@@ -85,12 +85,12 @@ PERIODIC_TASKS: Final = (
             if settings.auto_leader_rebalance_enable
             else None
         ),
-        leader_balancing.balance_leaders.steps,
+        balance_leaders.steps,
     ),
     PeriodicTask(
         "electUnclean",
         lambda settings: settings.unclean_leader_election_interval_ms,
-        leader_balancing.elect_unclean.steps,
+        elect_unclean.steps,
     ),
 )
 

@@ -8,16 +8,19 @@
     parts       what frees the large containers of a decision in turns of the loop; the shell sets it
 
 Handlers read all of it and return records; they change `sessions` only.
+
+Users see kraft.version as a feature, but it is stored in control records of the log, not in metadata records
+(KIP-853). So a decision about it is checked with the Raft layer, and the shell calls `upgrade` once the
+decision is made.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from ottla.config.log_config import TOPIC_CONFIGS, LogConfig
 from ottla.config.topic_configs import LEADER_PREFERENCE_CONFIGS
 from ottla.controller.effective_configs import TopicDefaults, resolve
-from ottla.controller.kraft_version import FixedKraftVersion, KraftVersionLayer
 from ottla.controller.sessions import Sessions
 from ottla.controller.settings import ConfigValidators, ControllerSettings
 from ottla.metadata.features import DIRECTORIES_3_7_IV2
@@ -33,12 +36,49 @@ from ottla.metadata.image import (
 )
 from ottla.metadata.leader_preference import LeaderPreference
 from ottla.metadata.records import MetadataRecord, RegisterBrokerRecord, UnregisterBrokerRecord
-from ottla.protocol.errors import StaleBrokerEpoch
+from ottla.protocol.errors import InvalidUpdateVersion, StaleBrokerEpoch
 
 if TYPE_CHECKING:
     from random import Random
 
+
 ELR_FEATURE = "eligible.leader.replicas.version"
+
+
+class KraftVersionLayer(Protocol):
+    """The Raft layer, as far as UpdateFeatures needs it."""
+
+    @property
+    def version(self) -> int:
+        """The finalized level of the feature kraft.version."""
+
+    @property
+    def voter_ids(self) -> frozenset[int]:
+        """The ids of all voters."""
+
+    def check_upgrade(self, level: int) -> None:
+        """Whether the quorum can move to this version. Raises InvalidUpdateVersion; changes nothing."""
+
+    def upgrade(self, level: int) -> None:
+        """Append the control records of a version that `check_upgrade` has accepted."""
+
+
+class FixedKraftVersion:
+    """A quorum with a fixed version: the default of `ClusterState`, until the shell sets the real one."""
+
+    def __init__(self, version: int = 0, voter_ids: frozenset[int] = frozenset()) -> None:
+        self.version = version
+        self.voter_ids = voter_ids
+
+    def check_upgrade(self, level: int) -> None:
+        """Raise InvalidUpdateVersion unless `level` is the current version."""
+        if level != self.version:
+            raise InvalidUpdateVersion(
+                f"Invalid upgrade of kraft.version from version {self.version} to {level}"
+            )
+
+    def upgrade(self, level: int) -> None:
+        """Do nothing: `check_upgrade` accepts only the current version."""
 
 
 class ClusterState:

@@ -1,4 +1,4 @@
-"""ElectLeaders: preferred and unclean elections that a user requests (KIP-183, KIP-460).
+"""ElectLeaders: preferred and unclean elections, as a user requests them (KIP-183, KIP-460), and periodically.
 
     PREFERRED   the first replica of the assignment becomes leader if it may lead, and, where the topic prefers local
                 data (draft KIP-1303), has as much of it as the others; else another one may (`leader_election.py`)
@@ -11,10 +11,25 @@ UNCLEAN one leaves those whose last complete replica is in a log directory that 
 the records are back with the directory, and who asks for all partitions may not think of these. They are given
 up only where a request names them.
 Versions: v0 is PREFERRED only, v1 adds the election type and the error of the whole request.
-Source: ReplicationControlManager.electLeaders of Kafka 4.3.1.
+
+The active controller holds elections without a request, too:
+
+    every leader.imbalance.check.interval.seconds, with auto.leader.rebalance.enable:
+        preferred replicas that can lead become leaders; in a topic that prefers local data (draft KIP-1303) only those
+        that have enough of it, and a leader that lacks it is replaced by a replica that has it
+    every unclean.leader.election.interval.ms:
+        partitions without a leader get one, where unclean.leader.election.enable is true: the broker that could be
+        elected cleanly may never return, and no other event would start an election
+
+Both stop after `MAX_ELECTIONS` elections and are called again, so that requests are served in between.
+leader.imbalance.per.broker.percentage is not used: Kafka 4.3.1's KRaft controller has no such threshold either.
+
+Source: ReplicationControlManager.electLeaders, maybeBalancePartitionLeaders and maybeElectUncleanLeaders of
+Kafka 4.3.1.
 """
 
 from collections.abc import Generator, Iterable
+from contextlib import suppress
 from enum import IntEnum
 
 from ottla.controller.partitions.draft import AlikeChanges, Draft
@@ -22,7 +37,7 @@ from ottla.controller.partitions.leader_election import Election
 from ottla.controller.partitions.partition_change import directory_of, preferred_leader
 from ottla.controller.result import Result, check_record_count
 from ottla.controller.state import ClusterState
-from ottla.controller.steps import ROWS_OF_STEP, Steps, in_steps
+from ottla.controller.steps import ROWS_OF_STEP, Steps, in_steps, scanned
 from ottla.metadata.image import DIRECTORY_UNASSIGNED, PartitionImage, TopicImage
 from ottla.protocol.errors import (
     ElectionNotNeeded,
@@ -39,6 +54,9 @@ from ottla.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+
+#: Periodic elections of one call; QuorumController's MAX_ELECTIONS_PER_IMBALANCE.
+MAX_ELECTIONS = 1_000
 
 
 class ElectionType(IntEnum):
@@ -215,3 +233,40 @@ def _row(index: int, error: KafkaError | None) -> PartitionResult:
         error_code=ErrorCode.none if error is None else error.code,
         error_message=None if error is None else error.message,
     )
+
+
+@in_steps
+def balance_leaders(state: ClusterState, now_ms: int) -> Steps[bool]:
+    """Elect preferred leaders where another one leads. True: there may be more, call again at once."""
+    draft = Draft(state)
+    changes = election_changes(draft, ElectionType.PREFERRED)
+    for is_next_step, some in scanned(state.partitions()):
+        if is_next_step:
+            yield
+        for topic, index, partition in some:
+            if len(draft.records) >= MAX_ELECTIONS:
+                return _elected(draft)
+            if not has_preferred_leader(draft, topic, partition):
+                changes.change(topic, index, partition)
+    return _elected(draft)
+
+
+@in_steps
+def elect_unclean(state: ClusterState, now_ms: int) -> Steps[bool]:
+    """Elect leaders for partitions without one, uncleanly where that is enabled. True: call again at once."""
+    draft = Draft(state)
+    changes = election_changes(draft, ElectionType.UNCLEAN)
+    for is_next_step, some in scanned(state.partitions()):
+        if is_next_step:
+            yield
+        for topic, index, partition in some:
+            if len(draft.records) >= MAX_ELECTIONS:
+                return _elected(draft)
+            if partition.leader is None and state.is_unclean_election_enabled(topic):
+                with suppress(EligibleLeadersNotAvailable):
+                    elect_leader(changes, topic.name, index, ElectionType.UNCLEAN)
+    return _elected(draft)
+
+
+def _elected(draft: Draft) -> Result[bool]:
+    return Result(response=len(draft.records) >= MAX_ELECTIONS, records=draft.records, is_atomic=False)

@@ -9,10 +9,14 @@ It is one actor: the machine handles the next event only after every effect of t
 order. Only appends do not wait for their turn: records reach the log (not the disk) at once, and the next flush
 covers all that were appended while the disk was busy (group commit).
 
+    add          an event at the queue's end, with the time of arrival
+    add_result   an event at its front: the result of a write that began before the queued events arrived
+    next         the next event; events that arrived before the machine's deadline precede the deadline
+
     created --start--> running --stop--> stopped
                                --I/O error, or an unknown record in the log--> failed: the node has to stop
 
-Source: KafkaRaftClient.poll, KafkaRaftClientDriver of Kafka 4.3.1; KIP-595.
+Source: KafkaRaftClient.poll, KafkaRaftClientDriver, RaftMessageQueue of Kafka 4.3.1; KIP-595.
 """
 
 import asyncio
@@ -20,12 +24,11 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Final, Protocol, assert_never
+from typing import Final, NamedTuple, Protocol, assert_never
 
 from ottla.controller.metadata_log import quorum_state
 from ottla.controller.metadata_log.log import MetadataLog
 from ottla.controller.metadata_log.log_cleaning import CLEAN_INTERVAL_MS
-from ottla.controller.quorum.event_queue import Decide, EventQueue
 from ottla.controller.quorum.listener_dispatch import ListenerDispatcher
 from ottla.controller.quorum.maintenance import MetadataLogMaintenance
 from ottla.controller.raft.effects import (
@@ -57,6 +60,73 @@ logger: Final = logging.getLogger(__name__)
 MAX_PENDING_REQUESTS: Final = 10_000
 #: Limit of decisions whose effects are not carried out yet (upgrades of kraft.version, most of them only validated).
 MAX_DECISIONS: Final = 1_000
+
+
+#: Limit of queued events: beyond it, requests are refused with NotController, and their senders retry. Requests queue
+#: up while the disk does not respond, since peers time out and retry. Events of this node itself are not refused, but
+#: bounded: one for each request that it has sent, one for all appends, one for a resignation.
+MAX_QUEUED_EVENTS: Final = 20_000
+
+#: One event: a function of the time on the machine's clock to the machine's effects.
+Decide = Callable[[int], list[Effect]]
+
+
+class _Event(NamedTuple):
+    #: On the machine's clock.
+    arrived_ms: int
+    decide: Decide
+
+
+class EventQueue:
+    """The queue of the Raft machine's events, and the signal that wakes its only reader."""
+
+    def __init__(self) -> None:
+        #: At most MAX_QUEUED_EVENTS, and this node's own.
+        self._events: deque[_Event] = deque()
+        self._wakeup = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the queue is full, so that requests must be refused."""
+        return len(self._events) >= MAX_QUEUED_EVENTS
+
+    def add(self, decide: Decide, *, now_ms: int) -> None:
+        """Add an event, and wake the reader."""
+        self._events.append(_Event(now_ms, decide))
+        self._wakeup.set()
+
+    def add_result(self, decide: Decide) -> None:
+        """Add the result of a write, in front: the write has begun before the queued events."""
+        self._events.appendleft(_Event(0, decide))
+
+    def next(self, *, deadline_ms: int, now_ms: int, tick: Decide) -> Decide | None:
+        """The machine's next event, `tick` if its deadline is due; None if there is none.
+
+        An event that arrived before the deadline precedes it, however long the driver was blocked by the disk: a slow
+        disk must not look like a silent leader or follower.
+        """
+        if self._events and self._events[0].arrived_ms <= deadline_ms:
+            return self._events.popleft().decide
+        if deadline_ms <= now_ms:
+            return tick
+        return self._events.popleft().decide if self._events else None
+
+    def wakeup(self) -> None:
+        """Wake the reader: a deadline is due, or the driver stops."""
+        self._wakeup.set()
+
+    def clear_wakeup(self) -> None:
+        """Clear the signal after the reader has seen everything, so that the next `wait` returns after the
+        next wakeup.
+        """
+        self._wakeup.clear()
+
+    async def wait(self) -> None:
+        """Wait for an event or a wakeup."""
+        await self._wakeup.wait()
 
 
 class SendRequest(Protocol):

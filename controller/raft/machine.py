@@ -49,10 +49,10 @@ Where the rules are:
 | `quorum_epochs` | BeginQuorumEpoch, EndQuorumEpoch; the order of candidates after a leader has resigned |
 | `discovery` | the epoch and leader in every message |
 | `follower_progress` | follower progress, the majority's offset, check quorum (KAFKA-15489) |
-| `leader_fetch`, `fetch_responses`, `delayed_fetches` | Fetch, on the leader: progress, response, delay |
+| `leader_fetch`, `fetch_responses`, `delayed_fetches` | Fetch and FetchSnapshot, on the leader: progress, response |
 | `high_watermark` | the leader's log: when the high watermark advances, and what that completes |
 | `follower_fetch` | Fetch, on the follower: responses, truncation (KIP-595) |
-| `leader_fetch_snapshot`, `follower_fetch_snapshot` | FetchSnapshot (KIP-630), on the leader and on the follower |
+| `follower_fetch_snapshot` | FetchSnapshot (KIP-630), on the follower |
 | `reconfiguration`, `voter_updates` | changes of the voter set, on the leader and on the voter (KIP-853) |
 | `describe_quorum` | DescribeQuorum (KIP-595, KIP-836) |
 | `polling` | timeouts and retries |
@@ -85,7 +85,6 @@ from ottla.controller.raft import (
     follower_fetch_snapshot,
     high_watermark,
     leader_fetch,
-    leader_fetch_snapshot,
     polling,
     quorum_epochs,
     reconfiguration,
@@ -196,7 +195,7 @@ class Raft:
                     core, request, listener_name=listener_name
                 )
             case FetchSnapshotRequest():
-                response = leader_fetch_snapshot.handle_fetch_snapshot_request(
+                response = leader_fetch.handle_fetch_snapshot_request(
                     core, request, listener_name=listener_name
                 )
             case DescribeQuorumRequest():

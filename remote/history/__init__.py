@@ -3,9 +3,8 @@
     records of __remote_log_metadata, or the store's objects    known_copies.py, rebuilding.py
         |
         v  finished copies of one partition
-    partition_history.py    which copy has which offsets of the log; where the history begins and ends
-    offsets_by_time.py      the first offset of a time
-    aborted.py              the aborted transactions of a range of offsets
+    partition_history.py    which copy has which offsets of the log; where the history begins and ends; its first offset
+        |                   of a time, and the aborted transactions of a range of offsets
         |
         v  (copy, [start, end))
     copy_batches.py         its batches, verified

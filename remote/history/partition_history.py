@@ -10,15 +10,22 @@ offset is read from a copy that has it in the lineage's epoch, as by a broker
 
 The history ends with the newest copy; what follows is in the local tier only. For read_committed it ends at the first
 offset of a transaction that was open there: how it has ended is not in the store yet.
+
+A transaction index has the transactions whose markers are in its segment (KIP-98). So the aborted transactions of
+a range of offsets are those of its copies and of later ones, up to the first entry that says that no later
+transaction begins before the end of the range. What a copy has behind its piece is of another branch.
+
+Source: RemoteLogManager.collectAbortedTransactions and findOffsetByTimestamp of Kafka 4.3.1.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.remote.copied_state import read_epochs, read_snapshot
 from ottla.remote.errors import RemoteStorageError
+from ottla.remote.history.copy_batches import CopyBatches
 from ottla.remote.lineage import without_empty_epochs
 from ottla.remote.metadata_cache import RemoteLogMetadataCache
 from ottla.remote.reading.copies_of_log import agreed_end
@@ -26,6 +33,10 @@ from ottla.remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdParti
 from ottla.remote.storage_manager import RemoteStorageManager
 from ottla.storage import producer_snapshot
 from ottla.storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
+from ottla.storage.transaction_index import AbortedTransaction
+
+#: The entries of a copy's transaction index.
+ReadIndex = Callable[[RemoteLogSegmentMetadata], Iterable[AbortedTransaction]]
 
 
 class Piece(NamedTuple):
@@ -159,3 +170,46 @@ def check_no_holes(history: PartitionHistory) -> None:
             f"{history.partition.topic_partition}: no copy in the store has the offsets {ranges}, "
             "which are within its history"
         )
+
+
+def aborted_in(
+    pieces: Iterable[Piece], read_index: ReadIndex, *, start_offset: int, end_offset: int
+) -> tuple[AbortedTransaction, ...]:
+    """Return the aborted transactions with records in [start_offset, end_offset), by their first offset.
+
+    Raises RemoteStorageError.
+    """
+    found: set[AbortedTransaction] = set()
+    for piece in pieces:
+        if piece.end_offset <= start_offset or piece.copy.is_transaction_index_empty:
+            continue
+        for entry in read_index(piece.copy):
+            if entry.last_offset >= piece.end_offset:
+                break
+            if entry.last_offset < max(start_offset, piece.start_offset):
+                continue
+            if entry.first_offset < end_offset:
+                found.add(entry)
+            if entry.last_stable_offset >= end_offset:
+                return _sorted(found)
+    return _sorted(found)
+
+
+def _sorted(found: Iterable[AbortedTransaction]) -> tuple[AbortedTransaction, ...]:
+    return tuple(sorted(found, key=lambda each: (each.first_offset, each.producer_id)))
+
+
+def first_offset_at(history: PartitionHistory, batches: CopyBatches, timestamp_ms: int) -> int | None:
+    """Return the first offset whose record is not older than `timestamp_ms`, as ListOffsets finds it (KIP-79, KIP-405).
+
+    None: all records are older. Reads two indexes and a part of one copy. Raises RemoteStorageError.
+    """
+    for piece in history.pieces:
+        if piece.copy.max_timestamp_ms < timestamp_ms:
+            continue
+        found = batches.first_offset_at(
+            piece.copy, timestamp_ms, start_offset=piece.start_offset, end_offset=piece.end_offset
+        )
+        if found is not None:
+            return found
+    return None

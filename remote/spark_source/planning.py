@@ -12,15 +12,19 @@ from dataclasses import dataclass
 
 from ottla.protocol.records.batch import BatchHeader
 from ottla.remote.errors import RemoteStorageError
-from ottla.remote.history.aborted import aborted_in
 from ottla.remote.history.copy_batches import CopyBatches
-from ottla.remote.history.offsets_by_time import first_offset_at
-from ottla.remote.history.partition_history import PartitionHistory, Piece, check_no_holes, history_of
+from ottla.remote.history.partition_history import (
+    PartitionHistory,
+    Piece,
+    aborted_in,
+    check_no_holes,
+    first_offset_at,
+    history_of,
+)
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 from ottla.remote.spark_source.bounds import Bounds
-from ottla.remote.spark_source.copies import PartitionCopies
+from ottla.remote.spark_source.copies import PartitionCopies, copies_in
 from ottla.remote.spark_source.options import Bound, TierOptions, Time
-from ottla.remote.spark_source.store_objects import copies_in
 from ottla.remote.storage_manager import RemoteStorageManager
 from ottla.storage.transaction_index import AbortedTransaction
 

@@ -9,8 +9,7 @@ records.py           metadata <-> records of the topic
 reader.py            reads one metadata partition for its subscribers, in the order of the records
 subscriber.py        the states that follow the topic: the cache of an assigned user partition, and
 overview.py          the user partitions of a metadata partition that have copies, for the removers of deleted topics
-subscriptions.py     all subscribers, their readers and their snapshots
+subscriptions.py     all subscribers, their readers and their snapshots, and the offsets that these have reached
 snapshots.py         when snapshots are written; snapshot.py: one file, so that a start reads only new records
-committed_offsets.py the offset that the snapshots of each metadata partition have reached
 settings.py          rlmm.config.*
 """

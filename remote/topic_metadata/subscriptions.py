@@ -5,30 +5,40 @@
 A metadata partition has a reader as long as it has subscribers. After `start`, pending subscribers are subscribed in
 batches.
 
-Source: ConsumerManager of Kafka 4.3.1.
+`_rlmm_committed_offsets` has, for each metadata partition, the offset that all snapshots have reached:
+
+    0                     version
+    number of entries
+    metadata partition, offset: all snapshots of its user partitions have the records before it
+
+After a restart the tail of a metadata partition begins there, at the latest; user partitions whose snapshots are older
+catch up beside it. The file may be lost: then the tail begins where the furthest snapshot ends.
+
+Source: ConsumerManager of Kafka 4.3.1; CommittedOffsetsFile of Kafka 3.0, which 4.3.1 does not have any more.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from logging import getLogger
 from pathlib import Path
 from typing import Final
 
-from ottla.protocol.types import TopicPartition
+from ottla.protocol.types import MAX_OFFSET, MAX_PARTITION, TopicPartition
 from ottla.remote.errors import RemoteStorageError
 from ottla.remote.segment_metadata import TopicIdPartition
-from ottla.remote.topic_metadata import committed_offsets
 from ottla.remote.topic_metadata.reader import MetadataPartitionReader
 from ottla.remote.topic_metadata.snapshots import Snapshots
 from ottla.remote.topic_metadata.subscriber import Subscriber, UserPartition
 from ottla.remote.topic_metadata.topic import TOPIC, MetadataTopic, Position
 from ottla.runtime import Pool, Runtime
 from ottla.runtime.jitter import jittered
+from ottla.storage import checkpoints
 from ottla.storage.checkpoints import CorruptCheckpoint
 from ottla.storage.files import Files
 
 _LOG: Final = getLogger(__name__)
 
+COMMITTED_OFFSETS_FILE: Final = "_rlmm_committed_offsets"
 #: The interval at which due snapshots are written.
 _SAVE_CHECK_S: Final = 30.0
 #: The longest time that the stop of a broker waits for the last snapshots.
@@ -193,13 +203,37 @@ class Subscriptions:
     def _read_offsets(self) -> dict[int, int]:
         assert self._log_dir is not None
         try:
-            return committed_offsets.read(self._log_dir, self._files)
+            return read_committed_offsets(self._log_dir, self._files)
         except (OSError, CorruptCheckpoint) as error:
-            _LOG.info("%s is not used: %s", committed_offsets.FILE_NAME, error)
+            _LOG.info("%s is not used: %s", COMMITTED_OFFSETS_FILE, error)
             return {}
 
     def _write_offsets(self, log_dir: Path, offsets: Mapping[int, int]) -> None:
         try:
-            committed_offsets.write(log_dir, offsets, self._files)
+            write_committed_offsets(log_dir, offsets, self._files)
         except OSError as error:
-            _LOG.info("%s is not written: %s", committed_offsets.FILE_NAME, error)
+            _LOG.info("%s is not written: %s", COMMITTED_OFFSETS_FILE, error)
+
+
+def write_committed_offsets(log_dir: Path, offsets: Mapping[int, int], files: Files) -> None:
+    """Replace the file of committed offsets. Raises OSError. [any thread]"""
+    lines = (f"{partition} {offset}" for partition, offset in sorted(offsets.items()))
+    data = checkpoints.encode(lines, len(offsets))
+    files.write_atomically(log_dir / COMMITTED_OFFSETS_FILE, data, durable=False)
+
+
+def read_committed_offsets(log_dir: Path, files: Files) -> dict[int, int]:
+    """Return the offset of each metadata partition; none if there is no file.
+
+    Raises CorruptCheckpoint, OSError. [any thread]
+    """
+    try:
+        data = files.read(log_dir / COMMITTED_OFFSETS_FILE)
+    except FileNotFoundError:
+        return {}
+    return dict(checkpoints.decode(data, _parsed_offset))
+
+
+def _parsed_offset(words: Sequence[str]) -> tuple[int, int]:
+    partition, offset = words
+    return checkpoints.number(partition, MAX_PARTITION), checkpoints.number(offset, MAX_OFFSET)

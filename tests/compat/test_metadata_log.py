@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from ottla.controller.metadata_log.image_records import records_of
 from ottla.controller.metadata_log.log import MetadataLog
 from ottla.controller.metadata_log.new_batches import batches_of
 from ottla.controller.metadata_log.record_versions import version_of
+from ottla.controller.metadata_log.snapshot_writer import records_of
 from ottla.controller.metadata_log.transactions import TransactionFilter
 from ottla.controller.quorum.raft_client import RaftClient
 from ottla.controller.raft.types import Address, RaftSettings

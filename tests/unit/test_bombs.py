@@ -152,7 +152,7 @@ OPENERS = {
     "protocol/records/control.py",
     "protocol/records/record.py",
     "remote/reading/segment_reads.py",
-    "remote/spark_source/columns.py",  # in Spark's process; by `payload_of`, within `ANY_BATCH`
+    "remote/spark_source/reading.py",  # in Spark's process; by `payload_of`, within `ANY_BATCH`
     "storage/compaction.py",
     "storage/segment_reader.py",
     "storage/segment_times.py",

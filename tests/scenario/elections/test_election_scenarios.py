@@ -38,9 +38,8 @@ import pytest
 from ottla.config.log_config import validate_topic_configs
 from ottla.controller import configs
 from ottla.controller.membership import brokers
-from ottla.controller.partitions import leader_balancing
 from ottla.controller.partitions.alter_partition import alter_partition
-from ottla.controller.partitions.elect_leaders import elect_leaders
+from ottla.controller.partitions.elect_leaders import balance_leaders, elect_leaders, elect_unclean
 from ottla.controller.partitions.reassignments import alter_partition_reassignments
 from ottla.controller.settings import ConfigValidators
 from ottla.metadata.image import LeaderRecoveryState
@@ -152,11 +151,11 @@ class Stage:
             case ["reassign", "to", *rest]:
                 self._reassign([int(word) for word in rest])
             case ["elect", "uncleanly"]:
-                machine.do(leader_balancing.elect_unclean(machine.state, machine.now_ms))
+                machine.do(elect_unclean(machine.state, machine.now_ms))
             case ["elect", kind]:
                 return self._elect(_ELECTIONS[kind])
             case ["balance", "leaders"]:
-                machine.do(leader_balancing.balance_leaders(machine.state, machine.now_ms))
+                machine.do(balance_leaders(machine.state, machine.now_ms))
             case ["set", setting]:
                 self._configure(*setting.split("="))
             case [id, *what]:

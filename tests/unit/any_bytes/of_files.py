@@ -18,7 +18,7 @@ from ottla.protocol.errors import InconsistentTopicId, InvalidConfig, KafkaError
 from ottla.protocol.types import TopicPartition
 from ottla.remote.metadata_cache import RemoteLogMetadataCache
 from ottla.remote.reading.chunk import CorruptCopy, parse
-from ottla.remote.topic_metadata import committed_offsets
+from ottla.remote.topic_metadata import subscriptions
 from ottla.storage import checkpoints, leader_epoch_cache, partition_metadata, producer_snapshot
 from ottla.storage.file_names import offset_of
 from ottla.storage.log import Log
@@ -221,8 +221,8 @@ def remote_segments(data: bytes) -> None:
 @entry_point(checkpoints.CorruptCheckpoint, seeds=lambda: [b"0\n2\n3 17\n49 4\n"])
 def committed_metadata_offsets(data: bytes) -> None:
     """The contents of `_rlmm_committed_offsets` files."""
-    with folder(**{committed_offsets.FILE_NAME: data}) as path:
-        committed_offsets.write(path, committed_offsets.read(path, FILES), FILES)
+    with folder(**{subscriptions.COMMITTED_OFFSETS_FILE: data}) as path:
+        subscriptions.write_committed_offsets(path, subscriptions.read_committed_offsets(path, FILES), FILES)
 
 
 @entry_point(

@@ -11,7 +11,7 @@ from ottla.broker.groups.group import subscribed_topics
 from ottla.broker.groups.group_metadata import group_from_value, group_value
 from ottla.broker.groups.offsets import offset_from_value
 from ottla.config.log_config import LogConfig
-from ottla.controller.metadata_log.image_records import records_of
+from ottla.controller.metadata_log.snapshot_writer import records_of
 from ottla.controller.raft.voters import VoterSet
 from ottla.metadata import frame as metadata_frame
 from ottla.metadata.image import InvalidMetadata, MetadataImage

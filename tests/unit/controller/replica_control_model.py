@@ -14,9 +14,8 @@ from controller_support import CLUSTER_ID, Machine, directory
 
 from ottla.controller.configs import incremental_alter
 from ottla.controller.membership import brokers
-from ottla.controller.partitions import leader_balancing
 from ottla.controller.partitions.alter_partition import alter_partition
-from ottla.controller.partitions.elect_leaders import elect_leaders
+from ottla.controller.partitions.elect_leaders import balance_leaders, elect_leaders, elect_unclean
 from ottla.controller.partitions.reassignments import alter_partition_reassignments
 from ottla.metadata.image import LeaderRecoveryState, PartitionImage
 from ottla.metadata.records import MetadataRecord, PartitionChangeRecord
@@ -242,12 +241,12 @@ class Cluster:
         self.decide(elect_leaders, ElectLeadersRequest(election_type=election, topic_partitions=None))
 
     def balance(self) -> None:
-        self.decide(leader_balancing.balance_leaders, self.machine.now_ms)
+        self.decide(balance_leaders, self.machine.now_ms)
         for index in PARTITIONS:
             self._check_preference(self.now(index))
 
     def elect_unclean(self) -> None:
-        self.decide(leader_balancing.elect_unclean, self.machine.now_ms)
+        self.decide(elect_unclean, self.machine.now_ms)
 
     def configure(self, key: str, value: str) -> None:
         config = AlterableConfig(name=key, config_operation=0, value=value)

@@ -10,9 +10,8 @@ import pytest
 from controller_support import CLUSTER_ID, Machine, directory
 
 from ottla.controller import producer_ids
-from ottla.controller.kraft_version import FixedKraftVersion
 from ottla.controller.membership import brokers
-from ottla.controller.state import ClusterState
+from ottla.controller.state import ClusterState, FixedKraftVersion
 from ottla.metadata.image import Endpoint
 from ottla.metadata.records import PartitionChangeRecord
 from ottla.protocol.errors import (

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from controller_support import Machine
 
-from ottla.controller.partitions import leader_balancing
-from ottla.controller.partitions.elect_leaders import elect_leaders
+from ottla.controller.partitions.elect_leaders import balance_leaders, elect_leaders, elect_unclean
 from ottla.metadata.image import LeaderRecoveryState
 from ottla.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from ottla.protocol.errors import ErrorCode, InvalidRequest, PolicyViolation
@@ -135,10 +134,10 @@ def test_preferred_leaders_are_elected_automatically():
     change(machine, index=0, leader=2)
     change(machine, index=1, leader=2, isr=[2])  # 1 is not in sync
     before = len(machine.log)
-    assert machine.do(leader_balancing.balance_leaders(machine.state, machine.now_ms)) is False
+    assert machine.do(balance_leaders(machine.state, machine.now_ms)) is False
     assert [machine.partition("t", index).leader for index in range(3)] == [1, 2, 2]
     assert len(machine.log) == before + 1
-    assert machine.do(leader_balancing.balance_leaders(machine.state, machine.now_ms)) is False
+    assert machine.do(balance_leaders(machine.state, machine.now_ms)) is False
     assert len(machine.log) == before + 1
 
 
@@ -150,7 +149,7 @@ def test_many_elections_take_turns_with_requests():
     lengths = []
     more = True
     while more:
-        result = leader_balancing.balance_leaders(machine.state, machine.now_ms)
+        result = balance_leaders(machine.state, machine.now_ms)
         lengths.append(len(result.records))
         more = machine.do(result)
     assert lengths == [1_000, 1_000, 500]
@@ -166,14 +165,12 @@ def test_unclean_elections_where_the_policy_allows_them(elr: bool):
         change(machine, name, leader=-1, isr=[1])
     fence(machine, 1)
     machine.set_config("unclean.leader.election.enable", "true", topic="hasty")
-    assert machine.do(leader_balancing.elect_unclean(machine.state, machine.now_ms)) is False
+    assert machine.do(elect_unclean(machine.state, machine.now_ms)) is False
     assert machine.partition("careful").leader is None
     hasty = machine.partition("hasty")
     assert (hasty.leader, hasty.isr, hasty.elr) == (2, (2,), ())
     assert hasty.leader_recovery_state is LeaderRecoveryState.RECOVERING
     before = len(machine.log)
     fence(machine, 2)
-    machine.do(
-        leader_balancing.elect_unclean(machine.state, machine.now_ms)
-    )  # no broker is live: no record, no error
+    machine.do(elect_unclean(machine.state, machine.now_ms))  # no broker is live: no record, no error
     assert len(machine.log) == before + 1

@@ -184,7 +184,7 @@ async def test_requests_are_refused_while_too_many_events_wait_for_the_actor(
     shell.blocked.append(event)
     append(shell, topic(1))
     await settle()
-    monkeypatch.setattr("ottla.controller.quorum.event_queue.MAX_QUEUED_EVENTS", 5)
+    monkeypatch.setattr("ottla.controller.quorum.driver.MAX_QUEUED_EVENTS", 5)
     refused = 0
     for _ in range(20):
         asking = asyncio.ensure_future(shell.quorum.handle(DescribeQuorumRequest()))

@@ -4,8 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from ottla.controller.metadata_log.image_records import records_of
 from ottla.controller.metadata_log.record_versions import version_of
+from ottla.controller.metadata_log.snapshot_writer import records_of
 from ottla.metadata.frame import decode_record, encode_record
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.leader_preference import LeaderPreference, preference_order

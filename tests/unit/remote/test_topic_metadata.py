@@ -17,7 +17,7 @@ from ottla.protocol.remote.records import RemotePartitionDeleteState as DeleteSt
 from ottla.protocol.types import TopicPartition
 from ottla.remote.metadata_cache import RemoteLogMetadataCache
 from ottla.remote.segment_metadata import RemoteLogSegmentId, RemotePartitionDeleteMetadata, TopicIdPartition
-from ottla.remote.topic_metadata import committed_offsets, snapshot
+from ottla.remote.topic_metadata import snapshot, subscriptions
 from ottla.remote.topic_metadata.partitioner import metadata_partition
 from ottla.remote.topic_metadata.records import from_value, to_value
 from ottla.remote.topic_metadata.snapshot import CorruptSnapshot
@@ -265,10 +265,10 @@ def test_a_snapshot_of_something_else_is_refused(other):
 
 
 def test_committed_offsets_have_kafkas_format(tmp_path):
-    assert committed_offsets.read(tmp_path, Files()) == {}
-    committed_offsets.write(tmp_path, {11: 5, 3: 4711}, Files())
+    assert subscriptions.read_committed_offsets(tmp_path, Files()) == {}
+    subscriptions.write_committed_offsets(tmp_path, {11: 5, 3: 4711}, Files())
     assert (tmp_path / "_rlmm_committed_offsets").read_text() == "0\n2\n3 4711\n11 5\n"
-    assert committed_offsets.read(tmp_path, Files()) == {3: 4711, 11: 5}
+    assert subscriptions.read_committed_offsets(tmp_path, Files()) == {3: 4711, 11: 5}
     (tmp_path / "_rlmm_committed_offsets").write_text("0\n1\n3 -4\n")
     with pytest.raises(CorruptCheckpoint):
-        committed_offsets.read(tmp_path, Files())
+        subscriptions.read_committed_offsets(tmp_path, Files())

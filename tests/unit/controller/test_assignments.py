@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.controller.partitions.placement import Candidate, _interleaved, _Rack, _replicas, place_replicas
+from ottla.controller.partitions.assignments import Candidate, _interleaved, _Rack, _replicas, place_replicas
 from ottla.protocol.errors import InvalidReplicationFactor
 
 candidates_of = st.lists(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.controller.metadata_log.image_records import UnwritableMetadata, records_of
 from ottla.controller.metadata_log.record_versions import version_of
+from ottla.controller.metadata_log.snapshot_writer import UnwritableMetadata, records_of
 from ottla.metadata import records as r
 from ottla.metadata.frame import decode_record, encode_record
 from ottla.metadata.image import DIRECTORY_MIGRATING, InvalidMetadata, MetadataImage
