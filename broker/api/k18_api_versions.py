@@ -36,22 +36,35 @@ def handle(
     """Return the served versions; from v3 on the name and version of the client's software must be valid."""
     if context.version >= 3 and not is_plausible_client(request):
         return ApiVersionsResponse(error_code=ErrorCode.invalid_request)
-    features = broker.metadata.finalized_features
+    finalized = broker.metadata.finalized_features
     return ApiVersionsResponse(
         api_keys=served(broker.controller.controller_versions),
-        # Before v4 some clients treat a minimum of 0 as an error (KIP-1022): such rows are omitted.
-        supported_features=[
-            SupportedFeatureKey(name=name, min_version=levels.start, max_version=levels.stop - 1)
-            for name, levels in SERVED_FEATURES.items()
-            if levels.start > 0 or context.version >= 4
-        ],
+        supported_features=supported_features(SERVED_FEATURES, version=context.version),
         finalized_features_epoch=broker.metadata.last_applied_offset,
-        finalized_features=[
-            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-            for name, level in features.items()
-            if name in SERVED_FEATURES
-        ],
+        finalized_features=finalized_features(
+            {name: level for name, level in finalized.items() if name in SERVED_FEATURES}
+        ),
     )
+
+
+def supported_features(features: Mapping[str, range], *, version: int) -> list[SupportedFeatureKey]:
+    """Return the rows of the features that a node supports, by their levels, for a response of this version.
+
+    Before v4 some clients treat a minimum of 0 as an error (KIP-1022): such rows are omitted.
+    """
+    return [
+        SupportedFeatureKey(name=name, min_version=levels.start, max_version=levels.stop - 1)
+        for name, levels in features.items()
+        if levels.start > 0 or version >= 4
+    ]
+
+
+def finalized_features(features: Mapping[str, int]) -> list[FinalizedFeatureKey]:
+    """Return the rows of the features that are finalized in the cluster, each at one level."""
+    return [
+        FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+        for name, level in features.items()
+    ]
 
 
 def is_plausible_client(request: ApiVersionsRequest) -> bool:

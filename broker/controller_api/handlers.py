@@ -14,7 +14,7 @@ from typing import Final, cast
 from ottla.broker.api import authorized_operations as operations
 from ottla.broker.api import k32_describe_configs
 from ottla.broker.api.altering_configs import BROKER_LOGGER, Resource, alter
-from ottla.broker.api.k18_api_versions import is_plausible_client
+from ottla.broker.api.k18_api_versions import finalized_features, is_plausible_client, supported_features
 from ottla.broker.api.k44_incremental_alter_configs import operation_of
 from ottla.broker.controller_api.services import QUORUM_REQUESTS, ControllerServices
 from ottla.broker.request_context import RequestContext
@@ -33,8 +33,6 @@ from ottla.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
-    FinalizedFeatureKey,
-    SupportedFeatureKey,
 )
 from ottla.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -128,17 +126,9 @@ def api_versions(
             )
             for key in served_keys(services)
         ],
-        # Before v4 some clients treat a minimum of 0 as an error (KIP-1022): such rows are omitted.
-        supported_features=[
-            SupportedFeatureKey(name=name, min_version=levels.start, max_version=levels.stop - 1)
-            for name, levels in UNDERSTOOD_FEATURES.items()
-            if levels.start > 0 or context.version >= 4
-        ],
+        supported_features=supported_features(UNDERSTOOD_FEATURES, version=context.version),
         finalized_features_epoch=services.metadata.last_applied_offset,
-        finalized_features=[
-            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-            for name, level in services.metadata.finalized_features.items()
-        ],
+        finalized_features=finalized_features(services.metadata.finalized_features),
     )
 
 
