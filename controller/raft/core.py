@@ -231,7 +231,7 @@ class Core:
         if not self.requests.is_ready(node, self.now_ms):
             return False
         self._correlation_id += 1
-        self.requests.on_request_sent(node, self._correlation_id, self.now_ms)
+        self.requests.on_request_sent(node, correlation_id=self._correlation_id, now_ms=self.now_ms)
         self.effects.append(
             Send(
                 to=node.address,

@@ -25,7 +25,7 @@ class Outcome(Enum):
     CONTINUE = auto()
 
 
-def is_inconsistent_leader(core: Core, leader_id: int | None, epoch: int) -> bool:
+def is_inconsistent_leader(core: Core, *, leader_id: int | None, epoch: int) -> bool:
     """Whether a message names a leader of our epoch that is not the one we know.
 
     Correct nodes never do: two nodes share one id, or a node has lost its disk and kept its identity.
@@ -35,12 +35,12 @@ def is_inconsistent_leader(core: Core, leader_id: int | None, epoch: int) -> boo
     return epoch == core.epoch and None not in (leader_id, core.leader_id) and leader_id != core.leader_id
 
 
-def maybe_transition(core: Core, leader_id: int | None, epoch: int, endpoints: Endpoints) -> bool:
+def maybe_transition(core: Core, *, leader_id: int | None, epoch: int, endpoints: Endpoints) -> bool:
     """Apply what a message says about `epoch`, which is not older than ours; False if that is impossible.
 
     LAST_EPOCH is impossible, too: no node could be elected after it.
     """
-    if epoch >= LAST_EPOCH or is_inconsistent_leader(core, leader_id, epoch):
+    if epoch >= LAST_EPOCH or is_inconsistent_leader(core, leader_id=leader_id, epoch=epoch):
         if core.logged_inconsistent_leader != (leader_id, epoch):  # logged once, not for every message
             core.logged_inconsistent_leader = (leader_id, epoch)
             logger.error(
@@ -54,7 +54,7 @@ def maybe_transition(core: Core, leader_id: int | None, epoch: int, endpoints: E
     is_reachable = leader_id is not None and leader_id != core.local_key.id and bool(endpoints)
     if epoch > core.epoch:
         if leader_id is not None and is_reachable:
-            transitions.become_follower(core, epoch, leader_id, endpoints)
+            transitions.become_follower(core, epoch=epoch, leader_id=leader_id, endpoints=endpoints)
         else:
             if leader_id == core.local_key.id:
                 # This node's disk has lost that it led the epoch, or another node has its id. Since the epoch has
@@ -69,29 +69,29 @@ def maybe_transition(core: Core, leader_id: int | None, epoch: int, endpoints: E
     elif leader_id is not None and is_reachable:
         is_known = isinstance(core.role, Follower) or core.leader_id is not None
         if not is_known or len(endpoints) > len(core.leader_endpoints):
-            transitions.become_follower(core, epoch, leader_id, endpoints)
+            transitions.become_follower(core, epoch=epoch, leader_id=leader_id, endpoints=endpoints)
     return True
 
 
 def handle_common_response(
-    core: Core, error: ErrorCode, leader_id: int | None, epoch: int, endpoints: Endpoints
+    core: Core, error: ErrorCode, *, leader_id: int | None, epoch: int, endpoints: Endpoints
 ) -> Outcome:
     """Handle the common part of a response: the sender's epoch, its leader, and the common errors."""
     if epoch < core.epoch or error is ErrorCode.unknown_leader_epoch:
         return Outcome.BACK_OFF  # the sender does not know our epoch yet
     if epoch > core.epoch or error in (ErrorCode.fenced_leader_epoch, ErrorCode.not_leader_or_follower):
         former = core.role
-        maybe_transition(core, leader_id, epoch, endpoints)
+        maybe_transition(core, leader_id=leader_id, epoch=epoch, endpoints=endpoints)
         # Kafka retries at once even if nothing was learnt: while there is no leader, it retries without a pause.
         return Outcome.BACK_OFF if core.role is former else Outcome.DONE
-    if is_inconsistent_leader(core, leader_id, epoch):
-        maybe_transition(core, leader_id, epoch, endpoints)
+    if is_inconsistent_leader(core, leader_id=leader_id, epoch=epoch):
+        maybe_transition(core, leader_id=leader_id, epoch=epoch, endpoints=endpoints)
         return Outcome.BACK_OFF
     is_leaderless = isinstance(core.role, Unattached | Prospective | Candidate) and not core.leader_endpoints
     if is_leaderless and leader_id is not None and leader_id != core.local_key.id and endpoints:
         # Records in the same response are dropped and fetched again: no record may be in the log before
         # the epoch's leader is durable. (Kafka appends them at once, but writes quorum-state first.)
-        transitions.become_follower(core, epoch, leader_id, endpoints)
+        transitions.become_follower(core, epoch=epoch, leader_id=leader_id, endpoints=endpoints)
         return Outcome.DONE
     if error in (ErrorCode.invalid_voter_key, ErrorCode.broker_not_available, ErrorCode.invalid_request):
         logger.info("a request of this node to another one of the quorum was refused: %s", error.name)

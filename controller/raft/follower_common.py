@@ -28,7 +28,9 @@ def handle_current_leader(
     """Apply the leader and epoch that the row names, with the leader's address from the response."""
     leader_id = node_of(row.current_leader.leader_id)
     endpoints = core.endpoints_of(leader_id, address_of(leader_id, response.node_endpoints))
-    return handle_common_response(core, error, leader_id, row.current_leader.leader_epoch, endpoints)
+    return handle_common_response(
+        core, error, leader_id=leader_id, epoch=row.current_leader.leader_epoch, endpoints=endpoints
+    )
 
 
 def reset_fetch_timeout(core: Core, role: Follower) -> None:

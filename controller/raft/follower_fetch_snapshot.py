@@ -112,7 +112,7 @@ def snapshot_frozen(core: Core, error: KafkaError | None) -> None:
             "snapshot %s from leader %d is corrupt, and is fetched again: %s", snapshot, role.leader_id, error
         )
         abandon_snapshot_download(role)
-        core.requests.back_off(role.leader_id, core.now_ms)
+        core.requests.back_off(role.leader_id, now_ms=core.now_ms)
         return
     role.download = role.snapshot_id = None
     core.log.add_snapshot(snapshot)

@@ -215,11 +215,15 @@ class Raft:
         has the error code UNSUPPORTED_VERSION.
         """
         core = self._begin(now_ms)
-        if not core.is_stopped and core.requests.is_response_expected(sent.node_id, sent.correlation_id):
+        if not core.is_stopped and core.requests.is_response_expected(
+            sent.node_id, correlation_id=sent.correlation_id
+        ):
             is_success = self._answered(sent, response) is Outcome.DONE
             if is_success:
                 core.logged_errors.pop(sent.node_id, None)
-            core.requests.on_response_result(sent.node_id, sent.correlation_id, now_ms, success=is_success)
+            core.requests.on_response_result(
+                sent.node_id, correlation_id=sent.correlation_id, now_ms=now_ms, success=is_success
+            )
         return self._end()
 
     def _answered(self, sent: Send, response: QuorumResponse | None) -> Outcome:

@@ -127,7 +127,7 @@ def is_other_cluster(core: Core, cluster_id: str | None) -> bool:
     return cluster_id is not None and cluster_id != core.settings.cluster_id
 
 
-def validate_voter_only_request(core: Core, epoch: int, sender_id: int) -> ErrorCode | None:
+def validate_voter_only_request(core: Core, *, epoch: int, sender_id: int) -> ErrorCode | None:
     """The error for a Vote, BeginQuorumEpoch or EndQuorumEpoch with a stale or invalid epoch or sender, else None."""
     if epoch < core.epoch:
         return ErrorCode.fenced_leader_epoch

@@ -50,9 +50,11 @@ def handle_begin_quorum_epoch_request(
     asked = only_partition(request.topics)
     if asked is None:
         return BeginQuorumEpochResponse(error_code=ErrorCode.invalid_request)
-    error = validate_voter_only_request(core, asked.leader_epoch, asked.leader_id)
+    error = validate_voter_only_request(core, epoch=asked.leader_epoch, sender_id=asked.leader_id)
     if error is None:
-        error = _maybe_transition(core, asked.leader_id, asked.leader_epoch, request.leader_endpoints)
+        error = _maybe_transition(
+            core, request.leader_endpoints, leader_id=asked.leader_id, epoch=asked.leader_epoch
+        )
     if error is None and not is_valid_voter_key(core, request.voter_id, asked.voter_directory_id):
         error = ErrorCode.invalid_voter_key
     return begin_response(core, error or ErrorCode.none, listener_name=listener_name)
@@ -67,9 +69,11 @@ def handle_end_quorum_epoch_request(
     asked = only_partition(request.topics)
     if asked is None:
         return EndQuorumEpochResponse(error_code=ErrorCode.invalid_request)
-    error = validate_voter_only_request(core, asked.leader_epoch, asked.leader_id)
+    error = validate_voter_only_request(core, epoch=asked.leader_epoch, sender_id=asked.leader_id)
     if error is None:
-        error = _maybe_transition(core, asked.leader_id, asked.leader_epoch, request.leader_endpoints)
+        error = _maybe_transition(
+            core, request.leader_endpoints, leader_id=asked.leader_id, epoch=asked.leader_epoch
+        )
     if error is None and isinstance(core.role, Follower) and core.role.leader_id == asked.leader_id:
         pause_ms = end_epoch_election_backoff_ms(
             _preferred_successors(asked),
@@ -80,10 +84,13 @@ def handle_end_quorum_epoch_request(
     return end_response(core, error or ErrorCode.none, listener_name=listener_name)
 
 
-def _maybe_transition(core: Core, leader_id: int, epoch: int, listeners: Sequence[Any]) -> ErrorCode | None:
+def _maybe_transition(
+    core: Core, listeners: Sequence[Any], *, leader_id: int, epoch: int
+) -> ErrorCode | None:
     endpoints = endpoints_of(listeners) or core.voters.endpoints(leader_id)
     # A Kafka node stops when messages name two leaders of one epoch; this one refuses the second.
-    return None if maybe_transition(core, leader_id, epoch, endpoints) else ErrorCode.invalid_request
+    is_possible = maybe_transition(core, leader_id=leader_id, epoch=epoch, endpoints=endpoints)
+    return None if is_possible else ErrorCode.invalid_request
 
 
 def _preferred_successors(asked: PartitionData) -> list[ReplicaKey]:
@@ -148,7 +155,9 @@ def handle_quorum_epoch_response(
         leader_id = node_of(row.leader_id)
         endpoints = core.endpoints_of(leader_id, address_of(leader_id, response.node_endpoints))
         error = error_of(row.error_code)
-        outcome = handle_common_response(core, error, leader_id, row.leader_epoch, endpoints)
+        outcome = handle_common_response(
+            core, error, leader_id=leader_id, epoch=row.leader_epoch, endpoints=endpoints
+        )
         if outcome is not Outcome.CONTINUE:
             return outcome
         if error is ErrorCode.none:

@@ -84,26 +84,26 @@ class RequestManager:
             max(in_flight) if in_flight else min(self.ready_at_ms(node, now_ms) for node in self._bootstrap)
         )
 
-    def on_request_sent(self, node: Node, correlation_id: int, now_ms: int) -> None:
+    def on_request_sent(self, node: Node, *, correlation_id: int, now_ms: int) -> None:
         """Record that a request was sent to the node; its timeout begins."""
         assert self.is_ready(node, now_ms), node
         self._connections[node.id] = _Connection(correlation_id, now_ms + self._request_timeout_ms)
 
-    def is_response_expected(self, node_id: int, correlation_id: int) -> bool:
+    def is_response_expected(self, node_id: int, *, correlation_id: int) -> bool:
         """Whether this request is the last one sent to the node, and still awaits its response."""
         known = self._connections.get(node_id)
         return known is not None and known.correlation_id == correlation_id
 
-    def on_response_result(self, node_id: int, correlation_id: int, now_ms: int, *, success: bool) -> None:
+    def on_response_result(self, node_id: int, *, correlation_id: int, now_ms: int, success: bool) -> None:
         """Record the result of a request: success or an error, also a missing response. Ignored unless expected."""
-        if not self.is_response_expected(node_id, correlation_id):
+        if not self.is_response_expected(node_id, correlation_id=correlation_id):
             return
         if success:
             del self._connections[node_id]
         else:
-            self.back_off(node_id, now_ms)
+            self.back_off(node_id, now_ms=now_ms)
 
-    def back_off(self, node_id: int, now_ms: int) -> None:
+    def back_off(self, node_id: int, *, now_ms: int) -> None:
         """Send the node no request for `retry_backoff_ms`."""
         self._connections[node_id] = _Connection(None, now_ms + self._retry_backoff_ms)
 

@@ -50,7 +50,9 @@ def become_initial(core: Core, election: ElectionState | None) -> None:
             epoch_election = EpochElection.begin(core.voters, core.local_key.id)
             role = Candidate(epoch=epoch, epoch_election=epoch_election, election_deadline_ms=deadline_ms)
         elif election.leader_id is not None and (endpoints := core.voters.endpoints(election.leader_id)):
-            role = _follower(core, epoch, election.leader_id, endpoints, voted)
+            role = _follower(
+                core, epoch=epoch, leader_id=election.leader_id, endpoints=endpoints, voted=voted
+            )
         else:
             role = Unattached(
                 epoch=epoch, leader_id=election.leader_id, voted=voted, election_deadline_ms=deadline_ms
@@ -100,7 +102,7 @@ def vote_for(core: Core, candidate: ReplicaKey) -> None:
     core.persist()
 
 
-def become_follower(core: Core, epoch: int, leader_id: int, endpoints: Endpoints) -> None:
+def become_follower(core: Core, *, epoch: int, leader_id: int, endpoints: Endpoints) -> None:
     """Follow the leader of the epoch, whose address is known."""
     assert endpoints, (epoch, leader_id)
     assert leader_id != core.local_key.id, (epoch, leader_id)
@@ -108,7 +110,11 @@ def become_follower(core: Core, epoch: int, leader_id: int, endpoints: Endpoints
     assert epoch > core.epoch or not isinstance(core.role, Leader), (epoch, leader_id)
     assert epoch > core.epoch or core.leader_id in (None, leader_id), (epoch, leader_id, core.leader_id)
     voted = core.voted if epoch == core.epoch else None
-    _enter(core, _follower(core, epoch, leader_id, endpoints, voted), durably=True)
+    _enter(
+        core,
+        _follower(core, epoch=epoch, leader_id=leader_id, endpoints=endpoints, voted=voted),
+        durably=True,
+    )
     core.requests.reset_all()
 
 
@@ -197,7 +203,7 @@ def become_resigned(core: Core) -> None:
 
 
 def _follower(
-    core: Core, epoch: int, leader_id: int, endpoints: Endpoints, voted: ReplicaKey | None
+    core: Core, *, epoch: int, leader_id: int, endpoints: Endpoints, voted: ReplicaKey | None
 ) -> Follower:
     return Follower(
         epoch=epoch,

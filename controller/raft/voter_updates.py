@@ -94,7 +94,11 @@ def handle_update_voter_response(core: Core, sender_id: int, response: UpdateRaf
     leader_id = node_of(leader.leader_id)
     address = Address(leader.host, leader.port) if leader.host else None
     outcome = handle_common_response(
-        core, error, leader_id, leader.leader_epoch, core.endpoints_of(leader_id, address)
+        core,
+        error,
+        leader_id=leader_id,
+        epoch=leader.leader_epoch,
+        endpoints=core.endpoints_of(leader_id, address),
     )
     if outcome is not Outcome.CONTINUE:
         return outcome

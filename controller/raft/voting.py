@@ -56,7 +56,7 @@ def can_grant_vote(role: Role, candidate: ReplicaKey, *, is_up_to_date: bool, is
             assert_never(role)
 
 
-def takes_precedence(role: Role, local_id: int, rival_id: int) -> bool:
+def takes_precedence(role: Role, *, local_id: int, rival_id: int) -> bool:
     """Whether this replica precedes another one with an equal log, and so refuses it the pre-vote.
 
     Followers whose Fetches complete together reach their fetch timeouts together. Each would win the other's pre-vote,
@@ -86,7 +86,9 @@ def _decide(core: Core, voter_id: int, asked: PartitionData) -> tuple[ErrorCode,
     newest_record_epoch = asked.replica_epoch - (not asked.pre_vote)
     if asked.last_offset < 0 or asked.last_offset_epoch < 0 or asked.last_offset_epoch > newest_record_epoch:
         return ErrorCode.invalid_request, False
-    if (error := validate_voter_only_request(core, asked.replica_epoch, asked.replica_id)) is not None:
+    if (
+        error := validate_voter_only_request(core, epoch=asked.replica_epoch, sender_id=asked.replica_id)
+    ) is not None:
         return error, False
     if asked.replica_epoch > core.epoch:
         transitions.become_unattached(core, asked.replica_epoch)
@@ -98,7 +100,11 @@ def _decide(core: Core, voter_id: int, asked: PartitionData) -> tuple[ErrorCode,
         return ErrorCode.none, False
     end, own_end = OffsetAndEpoch(asked.last_offset, asked.last_offset_epoch), core.log.end
     granted = can_grant_vote(core.role, candidate, is_up_to_date=end >= own_end, is_pre_vote=asked.pre_vote)
-    if asked.pre_vote and end == own_end and takes_precedence(core.role, core.local_key.id, candidate.id):
+    if (
+        asked.pre_vote
+        and end == own_end
+        and takes_precedence(core.role, local_id=core.local_key.id, rival_id=candidate.id)
+    ):
         granted = False
     if granted and not asked.pre_vote and core.voted is None:
         transitions.vote_for(core, candidate)
@@ -151,7 +157,9 @@ def handle_vote_response(core: Core, sender_id: int, response: VoteResponse) -> 
     leader_id = node_of(row.leader_id)
     endpoints = core.endpoints_of(leader_id, address_of(leader_id, response.node_endpoints))
     error = error_of(row.error_code)
-    outcome = handle_common_response(core, error, leader_id, row.leader_epoch, endpoints)
+    outcome = handle_common_response(
+        core, error, leader_id=leader_id, epoch=row.leader_epoch, endpoints=endpoints
+    )
     if outcome is not Outcome.CONTINUE:
         return outcome
     if error is not ErrorCode.none:
@@ -174,6 +182,8 @@ def transition_after_pre_vote_loss(core: Core) -> None:
     role = core.role
     assert isinstance(role, Prospective), role
     if role.leader_id is not None and role.leader_endpoints and role.leader_id != core.local_key.id:
-        transitions.become_follower(core, role.epoch, role.leader_id, role.leader_endpoints)
+        transitions.become_follower(
+            core, epoch=role.epoch, leader_id=role.leader_id, endpoints=role.leader_endpoints
+        )
     else:
         transitions.become_unattached(core, role.epoch, leader_id=role.leader_id)

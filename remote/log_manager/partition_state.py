@@ -78,8 +78,8 @@ class PartitionState:
     partition: TieredPartition
     id: TopicIdPartition
     is_leader: bool = False
-    #: The leader epoch in which this broker leads or follows the partition.
-    leader_epoch: int = -1
+    #: The leader epoch in which this broker leads or follows the partition; None: it has no role yet.
+    leader_epoch: int | None = None
     #: False once this broker holds the partition no more.
     is_active: bool = True
     #: The leader epoch in which log start and remote end were found (`seeding`).
@@ -115,7 +115,7 @@ class PartitionState:
         self.leader_epoch = partition.leader_epoch
         if was == (partition, self.is_leader, self.leader_epoch):
             return False
-        assert self.leader_epoch >= was[2], (self.id, self.leader_epoch, was[2])
+        assert was[2] is None or self.leader_epoch >= was[2], (self.id, self.leader_epoch, was[2])
         self.is_copying_stopped = False
         self._empty_since_s = None
         self.left.clear()

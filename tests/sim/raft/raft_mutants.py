@@ -79,7 +79,7 @@ def commits_records_of_older_epochs() -> Iterator[None]:
     # Split votes, as Kafka's voters have them, bring more leaders that begin on top of one another.
     with (
         patch.object(high_watermark, "advance", early),
-        patch.object(voting, "takes_precedence", lambda *_: False),
+        patch.object(voting, "takes_precedence", lambda *_, **__: False),
     ):
         yield
 

@@ -145,42 +145,42 @@ def peers() -> RequestManager:
 def test_a_request_at_a_time_and_a_pause_after_a_failure() -> None:
     known = peers()
     assert known.is_ready(A, 0)
-    known.on_request_sent(A, 1, 0)
+    known.on_request_sent(A, correlation_id=1, now_ms=0)
     assert not known.is_ready(A, 1_999)
     assert known.ready_at_ms(A, 0) == 2_000
-    assert known.is_response_expected(A.id, 1)
-    assert not known.is_response_expected(A.id, 2)
-    known.on_response_result(A.id, 2, 5, success=True)  # another one
+    assert known.is_response_expected(A.id, correlation_id=1)
+    assert not known.is_response_expected(A.id, correlation_id=2)
+    known.on_response_result(A.id, correlation_id=2, now_ms=5, success=True)  # another one
     assert not known.is_ready(A, 5)
-    known.on_response_result(A.id, 1, 5, success=False)
+    known.on_response_result(A.id, correlation_id=1, now_ms=5, success=False)
     assert known.is_backing_off(A, 24)
     assert known.is_ready(A, 25)
-    known.on_request_sent(A, 3, 30)
-    known.on_response_result(A.id, 3, 31, success=True)
+    known.on_request_sent(A, correlation_id=3, now_ms=30)
+    known.on_response_result(A.id, correlation_id=3, now_ms=31, success=True)
     assert known.is_ready(A, 31)
 
 
 def test_an_answer_that_does_not_come() -> None:
     known = peers()
-    known.on_request_sent(A, 1, 0)
+    known.on_request_sent(A, correlation_id=1, now_ms=0)
     assert known.has_any_inflight_request(1_999)
     assert not known.has_request_timed_out(A, 1_999)
     assert known.has_request_timed_out(A, 2_000)
     assert not known.has_any_inflight_request(2_000)
     known.reset(A)
-    assert not known.is_response_expected(A.id, 1)
+    assert not known.is_response_expected(A.id, correlation_id=1)
 
 
 def test_no_voter_is_asked_for_the_leader_while_a_request_is_in_flight() -> None:
     known = peers()
     assert known.find_ready_bootstrap_server(0) in (A, B)
-    known.on_request_sent(Node(7, address(7)), 1, 0)
+    known.on_request_sent(Node(7, address(7)), correlation_id=1, now_ms=0)
     assert known.find_ready_bootstrap_server(10) is None
     assert known.bootstrap_ready_at_ms(10) == 2_000
-    known.on_response_result(7, 1, 10, success=True)
+    known.on_response_result(7, correlation_id=1, now_ms=10, success=True)
     for node in (A, B):
-        known.on_request_sent(node, 2, 10)
-        known.on_response_result(node.id, 2, 12, success=False)
+        known.on_request_sent(node, correlation_id=2, now_ms=10)
+        known.on_response_result(node.id, correlation_id=2, now_ms=12, success=False)
     assert known.find_ready_bootstrap_server(13) is None
     assert known.bootstrap_ready_at_ms(13) == 32
     known.reset_all()
