@@ -1,6 +1,6 @@
 """Reads of a log: records, offsets by timestamp, aborted transactions. Changes nothing, so any thread may read.
 
-Of a tiered log these are the reads of the local tier: `ottla.remote.reading.reader` has those of the other one.
+Of a tiered log these are the reads of the local tier; `ottla.remote.reading.remote_log_reader` reads the other one.
 
 Segments are an immutable set that is replaced as a whole, and files of removed segments stay for a while, so
 that a reader off the event loop never sees an incomplete change; the records may be truncated after it has

@@ -49,8 +49,8 @@ _IMPORTED_IN_STEPS: Final[Mapping[int, tuple[str, ...]]] = {
     ApiKey.FETCH: (
         "ottla.remote.reading.settings",
         "ottla.remote.reading.index_cache",
-        "ottla.remote.reading.segment_reads",
-        "ottla.remote.reading.reader",
+        "ottla.remote.reading.copy_reader",
+        "ottla.remote.reading.remote_log_reader",
         "ottla.remote.reading.chunk_reads",
         "ottla.broker.replicas.reading.fetch_params",
         "ottla.broker.replicas.reading.read_from_log",

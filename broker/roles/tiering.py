@@ -32,7 +32,7 @@ from ottla.remote.storage_manager import RemoteStorageManager
 from ottla.remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
 from ottla.remote.transfers.messages import Setup
 from ottla.remote.transfers.worker_store import WORKER_MODULE, WorkerStore
-from ottla.remote.watched_reads import WatchedReads
+from ottla.remote.watched_store import WatchedStore
 from ottla.runtime import Pool, Runtime
 from ottla.runtime.workers import Worker
 from ottla.storage.files import Files
@@ -78,7 +78,7 @@ async def open_remote_tier(
         metadata = create_metadata_manager(config, cluster_id=directories.cluster_id, topic_based=topic_based)
     except InvalidConfig as error:
         raise CannotStart(str(error)) from error
-    store = WatchedReads(configured, monotonic=runtime.monotonic)
+    store = WatchedStore(configured, monotonic=runtime.monotonic)
     tier = RemoteTier(
         runtime=runtime,
         config=config,

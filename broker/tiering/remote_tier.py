@@ -24,10 +24,10 @@ from ottla.remote.auxiliary_state import AuxiliaryStates
 from ottla.remote.log_manager.manager import RemoteLogManager
 from ottla.remote.metadata_manager import RemoteLogMetadataManager
 from ottla.remote.metrics import RemoteStorageMetrics
+from ottla.remote.reading.copy_reader import MAX_BATCH_BYTES
 from ottla.remote.reading.index_cache import IndexCache
 from ottla.remote.reading.index_cache_files import IndexFiles
-from ottla.remote.reading.reader import RemoteLogReader
-from ottla.remote.reading.segment_reads import MAX_BATCH_BYTES
+from ottla.remote.reading.remote_log_reader import RemoteLogReader
 from ottla.remote.reading.settings import RemoteReadSettings
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 from ottla.remote.storage_manager import RemoteStorageManager

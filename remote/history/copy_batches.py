@@ -14,8 +14,8 @@ from typing import Final, Self, TypeVar
 from ottla.protocol.records.batch import BatchHeader, batches
 from ottla.remote.errors import RetriableRemoteStorageError
 from ottla.remote.reading.chunk import Chunk, CorruptCopy
+from ottla.remote.reading.copy_reader import Continuation, CopyReader
 from ottla.remote.reading.index_cache_files import IndexFiles
-from ottla.remote.reading.segment_reads import Continuation, SegmentReads
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 from ottla.remote.storage_manager import IndexType, RemoteStorageManager
 from ottla.storage.files import Files
@@ -44,7 +44,7 @@ class CopyBatches:
         self._sleep = sleep
         self._folder = TemporaryDirectory(prefix="ottla-tier-")
         self._indexes = IndexFiles(Path(self._folder.name) / "indexes", files=Files(), store=store)
-        self._reads = SegmentReads(store, self._indexes)
+        self._copy_reader = CopyReader(store, self._indexes)
         self._indexes.open()
 
     def __enter__(self) -> Self:
@@ -104,7 +104,7 @@ class CopyBatches:
 
         def read(path: Path | None) -> Chunk | None:
             return self._repeated(
-                lambda: self._reads.read(
+                lambda: self._copy_reader.read(
                     copy,
                     path,
                     offset=offset,
@@ -129,7 +129,7 @@ class CopyBatches:
         """
         path, times = self._index(copy, IndexType.OFFSET), self._index(copy, IndexType.TIMESTAMP)
         found = self._repeated(
-            lambda: self._reads.find_timestamp(
+            lambda: self._copy_reader.find_timestamp(
                 copy,
                 path,
                 times,

@@ -26,10 +26,10 @@ from ottla.protocol.errors import KafkaError, OffsetOutOfRange
 from ottla.remote.errors import MetadataNotReady, RemoteStorageError, RetriableRemoteStorageError
 from ottla.remote.reading.chunk import Chunk, ChunkRead
 from ottla.remote.reading.chunk_cache import ChunkCache
+from ottla.remote.reading.copy_reader import Continuation
 from ottla.remote.reading.read_ahead import ReadAhead
 from ottla.remote.reading.read_slots import ReadSlots, TooManyRemoteReads
-from ottla.remote.reading.reader import RemoteLogReader
-from ottla.remote.reading.segment_reads import Continuation
+from ottla.remote.reading.remote_log_reader import RemoteLogReader
 from ottla.remote.segment_metadata import TopicIdPartition
 from ottla.remote.tiered_partition import TieredPartition, id_of
 from ottla.runtime import Runtime

@@ -6,7 +6,7 @@ manager.py           changes and look-ups
 topic.py             the topic as the manager needs it; the broker's client implements it
 partitioner.py       the metadata partition of a user partition
 records.py           metadata <-> records of the topic
-reader.py            reads one metadata partition for its subscribers, in the order of the records
+partition_reader.py  reads one metadata partition for its subscribers, in the order of the records
 subscriber.py        the states that follow the topic: the cache of an assigned user partition, and
 overview.py          the user partitions of a metadata partition that have copies, for the removers of deleted topics
 subscriptions.py     all subscribers, their readers and their snapshots, and the offsets that these have reached

@@ -26,7 +26,7 @@ from typing import Final
 from ottla.protocol.types import MAX_OFFSET, MAX_PARTITION, TopicPartition
 from ottla.remote.errors import RemoteStorageError
 from ottla.remote.segment_metadata import TopicIdPartition
-from ottla.remote.topic_metadata.reader import MetadataPartitionReader
+from ottla.remote.topic_metadata.partition_reader import MetadataPartitionReader
 from ottla.remote.topic_metadata.snapshots import Snapshots
 from ottla.remote.topic_metadata.subscriber import Subscriber, UserPartition
 from ottla.remote.topic_metadata.topic import TOPIC, MetadataTopic, Position

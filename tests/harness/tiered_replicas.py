@@ -17,7 +17,7 @@ from ottla.remote.metrics import RemoteStorageMetrics
 from ottla.remote.quota import TransferQuota
 from ottla.remote.reading.index_cache import IndexCache
 from ottla.remote.reading.index_cache_files import IndexFiles
-from ottla.remote.reading.reader import RemoteLogReader
+from ottla.remote.reading.remote_log_reader import RemoteLogReader
 from ottla.remote.reading.settings import RemoteReadSettings
 from ottla.remote.segment_metadata import (
     RemoteLogSegmentMetadata,

@@ -20,7 +20,7 @@ from ottla.protocol.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, read_
 from ottla.protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression
 from ottla.protocol.records.control import end_transaction_marker
 from ottla.protocol.records.record import OF_BROKERS, payload_of
-from ottla.remote.reading import segment_reads
+from ottla.remote.reading import copy_reader
 from ottla.storage import compaction
 from ottla.storage.compaction import CleanedTransactions
 from ottla.storage.files import Files
@@ -73,7 +73,7 @@ def look_up(batch: bytes, folder: Path) -> None:
 def remote_look_up(batch: bytes, folder: Path) -> None:
     piece = SimpleNamespace(body=memoryview(batch), batches=SimpleNamespace(ends=[len(batch)]))
     with pytest.raises(KafkaError):
-        segment_reads._first_record(piece, NOW_MS, start_offset=0, is_cancelled=lambda: False)
+        copy_reader._first_record(piece, NOW_MS, start_offset=0, is_cancelled=lambda: False)
 
 
 def compact(batch: bytes, folder: Path) -> None:
@@ -151,7 +151,7 @@ OPENERS = {
     "controller/metadata_log/snapshots.py",
     "protocol/records/control.py",
     "protocol/records/record.py",
-    "remote/reading/segment_reads.py",
+    "remote/reading/copy_reader.py",
     "remote/spark_source/reading.py",  # in Spark's process; by `payload_of`, within `ANY_BATCH`
     "storage/compaction.py",
     "storage/segment_reader.py",

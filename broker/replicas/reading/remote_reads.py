@@ -32,7 +32,7 @@ from ottla.protocol.special_timestamps import MAX_TIMESTAMP
 from ottla.remote.errors import MetadataNotReady, RemoteStorageError, RetriableRemoteStorageError
 from ottla.remote.reading.chunk_reads import ChunkReads, FetchQuota, PendingRead, RemoteReadsThrottled
 from ottla.remote.reading.read_slots import ReadSlots
-from ottla.remote.reading.reader import RemoteLogReader
+from ottla.remote.reading.remote_log_reader import RemoteLogReader
 from ottla.remote.reading.settings import RemoteReadSettings
 from ottla.remote.tiered_partition import id_of
 from ottla.runtime import Runtime

@@ -19,7 +19,7 @@ from ottla.remote.log_manager.partition_state import Attempt, PartitionState
 from ottla.remote.lost_branches import lost_copies
 from ottla.remote.metadata_cache import RemoteLogMetadataCache
 from ottla.remote.reading import copies_of_log
-from ottla.remote.reading.reader import RemoteLogReader
+from ottla.remote.reading.remote_log_reader import RemoteLogReader
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 from ottla.storage import producer_state, retention
 from ottla.storage.leader_epoch_cache import EpochEntry

@@ -14,8 +14,8 @@ from ottla.protocol.remote.records import RemoteLogSegmentState, RemotePartition
 from ottla.protocol.types import MAX_OFFSET
 from ottla.remote.copied_state import read_epochs, read_snapshot
 from ottla.remote.errors import RemoteStorageError
+from ottla.remote.reading.copy_reader import CopyReader
 from ottla.remote.reading.index_cache_files import DIRECTORY, IndexFiles
-from ottla.remote.reading.segment_reads import SegmentReads
 from ottla.remote.rebuilding import NotRebuilt, metadata_of
 from ottla.remote.segment_metadata import RemotePartitionDeleteMetadata
 from ottla.remote.storage_manager import IndexType
@@ -145,7 +145,7 @@ def _read_all(store: _Store, files: IndexFiles) -> None:
 
 
 def _read_by(store: _Store, files: IndexFiles, offsets: Path, times: Path, aborted: Path) -> None:
-    reads = SegmentReads(store, files)  # type: ignore[arg-type]
+    reads = CopyReader(store, files)  # type: ignore[arg-type]
     for offset in range(4):
         reads.read(_COPY, offsets, offset=offset, end_offset=3, continuation=None, max_bytes=100)
     for timestamp in (0, 7, 1 << 62):

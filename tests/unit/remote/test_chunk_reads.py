@@ -283,7 +283,7 @@ def test_a_read_that_has_failed_holds_no_memory(simulation, twins, monkeypatch):
         taken.append(bytearray(size_bytes))
         return memoryview(taken[-1])
 
-    monkeypatch.setattr(twins.reader._segments.memory, "take", take)
+    monkeypatch.setattr(twins.reader._copy_reader.memory, "take", take)
     slots = ReadSlots(twins.runtime, lambda: twins.settings)
     reads = ChunkReads(twins.reader, runtime=twins.runtime, slots=slots, quota=NoQuota(), wait_ms=lambda: 500)
 

@@ -9,7 +9,7 @@ from ottla.protocol.types import TopicPartition
 from ottla.remote.metrics import RemoteStorageMetrics
 from ottla.remote.reading.index_cache import IndexCache
 from ottla.remote.reading.index_cache_files import DIRECTORY, IndexFiles
-from ottla.remote.reading.reader import RemoteLogReader
+from ottla.remote.reading.remote_log_reader import RemoteLogReader
 from ottla.remote.reading.settings import RemoteReadSettings
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadataUpdate, TopicIdPartition
 from ottla.remote.stores.local_directory import LocalDirectory

@@ -7,7 +7,7 @@ import pytest
 from ottla.remote.errors import RetriableRemoteStorageError
 from ottla.remote.stores.local_directory import LocalDirectory
 from ottla.remote.testing import RemoteStorageManagerContract, read
-from ottla.remote.watched_reads import MIN_BYTES, WINDOW_S, WatchedReads
+from ottla.remote.watched_store import MIN_BYTES, WINDOW_S, WatchedStore
 
 
 class Trickle(LocalDirectory):
@@ -56,7 +56,7 @@ def watched(tmp_path, **speed):
     store = Trickle(**speed)
     store.configure({"dir": str(tmp_path)})
     store.create()
-    return WatchedReads(store, monotonic=lambda: store.now_s)
+    return WatchedStore(store, monotonic=lambda: store.now_s)
 
 
 class TestContract(RemoteStorageManagerContract):

@@ -1,4 +1,4 @@
-"""WatchedReads: a storage manager whose reads fail when their bytes come too slowly.
+"""WatchedStore: a storage manager whose reads fail when their bytes come too slowly.
 
 A store's own time-out is for silence. A body that trickles never reaches it: a connection through a bad
 network, at some bytes a second, would occupy a reading thread for hours, also long after the network is good
@@ -25,7 +25,7 @@ WINDOW_S: Final = 30.0
 _PIECE_BYTES: Final = 64 * 1024
 
 
-class WatchedReads(StorageManagerInFront):
+class WatchedStore(StorageManagerInFront):
     """A storage manager in front of a store, whose reads fail when their bytes come too slowly."""
 
     def __init__(self, store: RemoteStorageManager, *, monotonic: Callable[[], float]) -> None:

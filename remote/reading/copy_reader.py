@@ -1,4 +1,4 @@
-"""Reads of one copy: from an offset or a timestamp to ranges of bytes, and from those to batches. [any thread]
+"""CopyReader: reads one copy: from an offset or a timestamp to ranges of bytes, and from those to batches. [any thread]
 
     offset ---offset index---> position of a batch at or before it ---ranged GET---> batches, verified
     timestamp ---time index---> offset ---as above---> batches ---> the first record that is late enough
@@ -54,7 +54,7 @@ class _Piece(NamedTuple):
     batches: Batches
 
 
-class SegmentReads:
+class CopyReader:
     """Reads batches, timestamps and aborted transactions of one copy at a time from the store. [any thread]"""
 
     def __init__(

@@ -8,7 +8,7 @@ from reading_support import NOW_MS, STEPS, TieredTwins, found_end, offsets_of, p
 from ottla.protocol.errors import OffsetOutOfRange
 from ottla.remote.errors import RemoteStorageError
 from ottla.remote.reading.chunk import CorruptCopy
-from ottla.remote.reading.segment_reads import SegmentReads
+from ottla.remote.reading.copy_reader import CopyReader
 from ottla.remote.storage_manager import IndexType
 from ottla.runtime.simulated import Simulation
 from tests.harness.faulty_store import Fault, flipped, from_elsewhere, refuse, truncated
@@ -99,7 +99,7 @@ def test_no_memory_is_taken_for_a_length_that_no_batch_can_have(simulation, twin
     (copy,) = twins.offload(2)
     size = copy.segment_size_bytes // 2
     twins.store.faults.append(Fault("segment", longer, times=9))
-    reads = SegmentReads(twins.store, twins.cache.files, max_batch_bytes=size + 10)
+    reads = CopyReader(twins.store, twins.cache.files, max_batch_bytes=size + 10)
 
     async def main():
         async with twins.cache.use(copy, IndexType.OFFSET) as path:

@@ -24,8 +24,8 @@ from ottla.remote.metadata_manager import RemoteLogMetadataManager
 from ottla.remote.metrics import RemoteStorageMetrics
 from ottla.remote.reading.chunk import Chunk, CorruptCopy
 from ottla.remote.reading.copies_of_log import FoundCopy, agreed_end, find_copy
+from ottla.remote.reading.copy_reader import MAX_BATCH_BYTES, Continuation, CopyReader
 from ottla.remote.reading.index_cache import IndexCache
-from ottla.remote.reading.segment_reads import MAX_BATCH_BYTES, Continuation, SegmentReads
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 from ottla.remote.storage_manager import IndexType, RemoteStorageManager
 from ottla.remote.tiered_partition import TieredPartition, id_of
@@ -74,7 +74,7 @@ class RemoteLogReader:
         self.index_cache = index_cache
         self.metrics = metrics
         self._runtime = runtime
-        self._segments = SegmentReads(store, index_cache.files, max_batch_bytes=max_batch_bytes)
+        self._copy_reader = CopyReader(store, index_cache.files, max_batch_bytes=max_batch_bytes)
         #: Segments whose next read does not use their index. At most `_MAX_SUSPECTED`.
         self._suspected: dict[UUID, None] = {}
 
@@ -92,7 +92,7 @@ class RemoteLogReader:
 
     def trim_memory(self) -> None:
         """Free the memory of chunks that are not in use any more."""
-        self._segments.memory.trim()
+        self._copy_reader.memory.trim()
 
     def no_copy(self, partition: TieredPartition, offset: int) -> OffsetOutOfRange:
         """Return the error for an offset before the local log start that no copy holds."""
@@ -138,7 +138,7 @@ class RemoteLogReader:
         self._suspected.pop(copy.segment_id.id, None)
 
         def read(path: Path | None) -> Chunk | None:
-            return self._segments.read(
+            return self._copy_reader.read(
                 copy,
                 path,
                 offset=offset,
@@ -203,7 +203,7 @@ class RemoteLogReader:
         self, found: FoundCopy, first_offset: int, end_offset: int
     ) -> tuple[list[AbortedTransaction], bool]:
         def read(path: Path) -> tuple[list[AbortedTransaction], bool]:
-            return self._segments.aborted_transactions(
+            return self._copy_reader.aborted_transactions(
                 found.copy,
                 path,
                 first_offset=first_offset,
@@ -338,7 +338,7 @@ class RemoteLogReader:
         self, found: FoundCopy, timestamp: int, *, start_offset: int, is_cancelled: Callable[[], bool]
     ) -> TimestampOffset | None:
         def find(index: Path, times: Path) -> TimestampOffset | None:
-            return self._segments.find_timestamp(
+            return self._copy_reader.find_timestamp(
                 found.copy,
                 index,
                 times,
@@ -354,7 +354,7 @@ class RemoteLogReader:
         self, found: FoundCopy, *, start_offset: int, is_cancelled: Callable[[], bool]
     ) -> int:
         def find(index: Path, _: Path) -> int:
-            return self._segments.largest_timestamp(
+            return self._copy_reader.largest_timestamp(
                 found.copy,
                 index,
                 start_offset=start_offset,
