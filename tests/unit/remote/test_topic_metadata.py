@@ -251,6 +251,14 @@ def test_columns_that_lie_are_refused(data):
         RemoteLogMetadataCache.from_bytes(PARTITION, memoryview(bytes(columns)))
 
 
+def test_a_sum_of_sizes_that_is_not_that_of_the_copies_is_refused():
+    """Retention by size would delete too much by it, or nothing."""
+    cache = cache_with_history(3)
+    cache._finished_bytes += 1
+    with pytest.raises(ValueError, match="finished copies"):
+        RemoteLogMetadataCache.from_bytes(PARTITION, memoryview(cache.to_bytes()))
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -186,7 +186,6 @@ def test_what_is_committed_is_never_cut() -> None:
         (FetchResponse(responses=[fetch.FetchableTopicResponse(topic_id=TOPIC_ID)]), Follower, 2, EPOCH),
         (fetch_answer(snapshot=(3, -1)), Follower, 2, EPOCH),
         (fetch_answer(snapshot=(-1, 3)), Follower, 2, EPOCH),
-        (fetch_answer(snapshot=(3, EPOCH + 1)), Follower, 2, EPOCH),
         (None, Follower, 2, EPOCH),
     ],
 )
@@ -202,6 +201,17 @@ def test_what_an_answer_teaches(
     assert replica.election.leader_epoch == epoch
     if epoch > EPOCH and leader is not None:
         assert replica.of(LeaderChanged)[-1] == LeaderChanged(LeaderAndEpoch(leader, epoch))
+
+
+@pytest.mark.logs("names an invalid snapshot")
+def test_a_snapshot_of_a_later_epoch_than_the_leaders_is_refused() -> None:
+    """Its records would be in the log before the leader of their epoch is known."""
+    replica = follower()
+    answer_fetch(replica, fetch_answer(snapshot=(3, EPOCH + 1)))
+    assert isinstance(replica.role, Follower)
+    assert replica.role.download is None
+    answer_fetch(replica, fetch_answer(snapshot=(3, EPOCH)))
+    assert replica.role.download is not None
 
 
 def test_while_the_leader_is_silent_others_are_asked_and_then_an_election_is_tried() -> None:
