@@ -240,7 +240,7 @@ class BrokerMetadataTopic:
         """Return the high watermark of the partition. Raises RetriableRemoteStorageError."""
         return await self._offset(partition, LATEST)
 
-    async def end_of_epoch(self, partition: int, epoch: int) -> tuple[int, int] | None:
+    async def end_of_epoch(self, partition: int, *, epoch: int) -> tuple[int, int] | None:
         """Return the leader's largest epoch up to `epoch`, and its end offset (KIP-101); None: it has none."""
         request = messages.epoch_request(
             partition,

@@ -227,7 +227,7 @@ class Chunk:
         end_offset = self.end_offset if last == len(batches) else batches.next_offsets[last - 1]
         return ChunkRead(self._data[begin : batches.ends[last - 1]], batches.base_offsets[first], end_offset)
 
-    def aborted_in(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    def aborted_in(self, *, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Return the aborted transactions with records in [first_offset, end_offset)."""
         assert self.aborted is not None, self.start_offset
         return [

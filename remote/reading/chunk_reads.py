@@ -193,7 +193,11 @@ class ChunkReads:
         now_ms = self._now_ms()
         self._cache.touch(chunk, is_read_to_end=found.end_offset >= chunk.end_offset, now_ms=now_ms)
         stream = self._ahead.advance(
-            id_of(partition), offset, found.end_offset, size_bytes=len(found.records), now_ms=now_ms
+            id_of(partition),
+            offset=offset,
+            end_offset=found.end_offset,
+            size_bytes=len(found.records),
+            now_ms=now_ms,
         )
         if not stream.is_sequential or stream.ahead_of == chunk.end_offset:
             return

@@ -62,7 +62,7 @@ class ReadAhead:
         return max(MIN_CHUNK_BYTES, min(wanted, USUAL_CHUNK_BYTES, self._share()))
 
     def advance(
-        self, partition: TopicIdPartition, offset: int, end_offset: int, *, size_bytes: int, now_ms: float
+        self, partition: TopicIdPartition, *, offset: int, end_offset: int, size_bytes: int, now_ms: float
     ) -> Stream:
         """Record that a consumer was given `size_bytes`, the offsets [offset, end_offset); return its stream."""
         stream = self._streams.pop((partition, offset), None)

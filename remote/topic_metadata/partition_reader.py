@@ -295,7 +295,7 @@ class MetadataPartitionReader:
         """
         epochs = {each.last_epoch for each in subscribers if not each.is_at_tail}
         return {
-            epoch: await self._topic.end_of_epoch(self.partition, epoch)
+            epoch: await self._topic.end_of_epoch(self.partition, epoch=epoch)
             for epoch in epochs
             if epoch is not None
         }

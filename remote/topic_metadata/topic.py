@@ -90,7 +90,7 @@ class MetadataTopic(Protocol):
         Raises MetadataDiverged, MetadataOffsetOutOfRange, RetriableRemoteStorageError.
         """
 
-    async def end_of_epoch(self, partition: int, epoch: int) -> tuple[int, int] | None:
+    async def end_of_epoch(self, partition: int, *, epoch: int) -> tuple[int, int] | None:
         """Return the leader's largest epoch up to `epoch`, and its end offset (KIP-101); None: it has none.
 
         Raises RetriableRemoteStorageError.

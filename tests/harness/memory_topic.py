@@ -164,7 +164,7 @@ class MemoryTopic:
         reached = Position(records[-1].offset + 1, records[-1].leader_epoch) if records else position
         return MetadataRecords(records=records, next=reached)
 
-    async def end_of_epoch(self, partition: int, epoch: int) -> tuple[int, int] | None:
+    async def end_of_epoch(self, partition: int, *, epoch: int) -> tuple[int, int] | None:
         await self._delay(self.faults.fail_read)
         return self.partitions.values[partition].end_of_epoch(epoch)
 

@@ -217,7 +217,9 @@ class RemoteReads:
                 if is_read_committed:
                     aborted = [
                         AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-                        for each in chunk.aborted_in(found.base_offset, found.end_offset)
+                        for each in chunk.aborted_in(
+                            first_offset=found.base_offset, end_offset=found.end_offset
+                        )
                     ]
                 return RemoteRecords(found.records, aborted)
             at = found.end_offset

@@ -191,11 +191,11 @@ def test_one_that_waits_and_is_cancelled_takes_no_slot(simulation):
 
 def test_chunks_grow_while_a_consumer_goes_on(twins):
     ahead, at = ReadAhead(memory_bytes=2**26), twins.partition.id
-    stream = ahead.advance(at, 0, 10, size_bytes=300_000, now_ms=0)
+    stream = ahead.advance(at, offset=0, end_offset=10, size_bytes=300_000, now_ms=0)
     assert not stream.is_sequential
     sizes = []
     for offset in range(10, 100, 10):
-        stream = ahead.advance(at, offset, offset + 10, size_bytes=300_000, now_ms=0)
+        stream = ahead.advance(at, offset=offset, end_offset=offset + 10, size_bytes=300_000, now_ms=0)
         assert stream.is_sequential
         stream.chunk_bytes = ahead.next_chunk_bytes(stream)
         ahead.on_read(stream.chunk_bytes, took_ms=QUICK_MS)
@@ -209,8 +209,8 @@ def test_chunks_grow_while_a_consumer_goes_on(twins):
 def test_chunks_are_small_while_the_store_is_slow(twins):
     """None of a chunk can be consumed before all of it is there."""
     ahead, at = ReadAhead(memory_bytes=2**26), twins.partition.id
-    ahead.advance(at, 0, 10, size_bytes=2**20, now_ms=0)
-    stream = ahead.advance(at, 10, 20, size_bytes=2**20, now_ms=0)
+    ahead.advance(at, offset=0, end_offset=10, size_bytes=2**20, now_ms=0)
+    stream = ahead.advance(at, offset=10, end_offset=20, size_bytes=2**20, now_ms=0)
 
     def read(took_ms):
         stream.chunk_bytes = ahead.next_chunk_bytes(stream)
@@ -227,7 +227,7 @@ def test_many_consumers_share_the_memory(twins):
     """50 remote readers: what is read for all of them stays within the memory for chunks."""
     ahead, at = ReadAhead(memory_bytes=2**26), twins.partition.id
     streams = [
-        ahead.advance(at, 1000 * number, 1000 * number + 1, size_bytes=2**20, now_ms=0)
+        ahead.advance(at, offset=1000 * number, end_offset=1000 * number + 1, size_bytes=2**20, now_ms=0)
         for number in range(50)
     ]
     for stream in streams:
@@ -235,8 +235,8 @@ def test_many_consumers_share_the_memory(twins):
             stream.chunk_bytes = ahead.next_chunk_bytes(stream)
     assert sum(2 * stream.chunk_bytes for stream in streams) <= 2**26
     for number in range(2 * MAX_STREAMS):
-        ahead.advance(at, 10**6 + number, 0, size_bytes=1, now_ms=0)
-        ahead.advance(at, 10**6 + number, 10**6 - number, size_bytes=1, now_ms=0)
+        ahead.advance(at, offset=10**6 + number, end_offset=0, size_bytes=1, now_ms=0)
+        ahead.advance(at, offset=10**6 + number, end_offset=10**6 - number, size_bytes=1, now_ms=0)
     assert len(ahead) == MAX_STREAMS
     ahead.expire(now_ms=10**6)
     assert len(ahead) == 0

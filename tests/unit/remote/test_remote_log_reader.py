@@ -206,7 +206,11 @@ async def read_all(twins, offset, *, is_read_committed, max_bytes):
             )
             part = chunk.read(offset, max_bytes=max_bytes, max_offset=end, min_one_message=True)
             if part.records:
-                aborted = chunk.aborted_in(part.base_offset, part.end_offset) if is_read_committed else []
+                aborted = (
+                    chunk.aborted_in(first_offset=part.base_offset, end_offset=part.end_offset)
+                    if is_read_committed
+                    else []
+                )
                 found += offsets_of(part.records, aborted, offset, is_read_committed)
             offset = part.end_offset
         else:
