@@ -139,7 +139,10 @@ class ConfigDef(Mapping[str, ConfigKey]):
     """The keys of one kind of resource, by name, in the order of their definition."""
 
     def __init__(self, keys: Iterable[ConfigKey]) -> None:
-        self._keys = {key.name: key for key in keys}
+        self._keys: dict[str, ConfigKey] = {}
+        for key in keys:
+            assert key.name not in self._keys, f"{key.name} is defined twice"
+            self._keys[key.name] = key
 
     def __getitem__(self, name: str) -> ConfigKey:
         return self._keys[name]

@@ -102,8 +102,8 @@ def framed(*parts: bytes | bytearray | memoryview) -> bytes:
     return b"".join((_LENGTH.pack(sum(map(len, parts))), *parts))
 
 
-def frame_head(api_key: int, version: int, correlation_id: int, body_size: int) -> bytes:
-    """Return the length and header of a response whose body has `body_size` bytes."""
+def frame_head(api_key: int, version: int, correlation_id: int, body_size_bytes: int) -> bytes:
+    """Return the length and header of a response whose body has `body_size_bytes` bytes."""
     if response_header_version(api_key, version):
-        return _FRAMED_V1.pack(_RESPONSE_V1.size + body_size, correlation_id)
-    return _FRAMED_V0.pack(_LENGTH.size + body_size, correlation_id)
+        return _FRAMED_V1.pack(_RESPONSE_V1.size + body_size_bytes, correlation_id)
+    return _FRAMED_V0.pack(_LENGTH.size + body_size_bytes, correlation_id)

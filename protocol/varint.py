@@ -9,6 +9,7 @@ from ottla.protocol.errors import MalformedMessage
 
 _UVARINT_BYTES = 5
 _UVARLONG_BYTES = 10
+_MAX_UVARLONG = 2**64 - 1
 
 
 def encode_uvarint(value: int) -> bytes:
@@ -25,8 +26,8 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def write_uvarint(out: bytearray, value: int) -> None:
-    """Append a number that is not negative to `out`."""
-    assert value >= 0, value
+    """Append a number that is not negative, of at most 64 bits, to `out`."""
+    assert 0 <= value <= _MAX_UVARLONG, value
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7

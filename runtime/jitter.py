@@ -15,4 +15,6 @@ def jittered(pause: float, random: Random, *, jitter: float = JITTER) -> float:
     >>> jittered(1.0, Random(1), jitter=0.0)
     1.0
     """
+    assert pause >= 0, pause
+    assert 0 <= jitter <= 1, jitter
     return pause * (1 + jitter * (2 * random.random() - 1))

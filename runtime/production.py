@@ -143,6 +143,7 @@ class ProductionRuntime:
 
     def resize_pool(self, pool: Pool, threads: int) -> None:
         """Run at most `threads` functions of the pool at a time, at least 1, from now on."""
+        assert threads >= 1, (pool, threads)
         self._sizes[pool] = threads
         if (executor := self._executors.get(pool)) is not None:
             executor.resize(threads)

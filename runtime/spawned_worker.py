@@ -80,6 +80,7 @@ class SpawnedWorker:
 
     def _leave(self, process: "_Process", *, has_failed: bool) -> None:
         with self._lock:
+            assert process.call_count > 0, process.id  # else a process could be ended under another call
             process.call_count -= 1
             if has_failed and self._process is process:
                 self._process = None

@@ -71,6 +71,7 @@ class Threads(Executor):
 
     def __init__(self, size: int, *, name: str, starter: ThreadStarter) -> None:
         """Create an executor of at most `size` threads, which are called `name`."""
+        assert size >= 1, size
         self._size = size
         self._name = name
         self._starter = starter

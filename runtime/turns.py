@@ -236,6 +236,7 @@ async def in_turns(
     The default is `MAX_STEPS`. One step runs in one turn: other code never sees it half done. A step should take less
     than a millisecond. Raises what a step raises. If this is cancelled, no further step runs.
     """
+    assert max_steps is None or 1 <= max_steps <= MAX_STEPS, max_steps  # above, a step would cost nothing
     turns = runtime.turns
     cost = 1 if max_steps is None else MAX_STEPS // max_steps
     left = iter(steps)

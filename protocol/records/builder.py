@@ -92,6 +92,11 @@ def build_batch(
         payload += encode_varint(len(body))
         payload += body
     assert count, "a batch of no records is made by build_empty_batch"
+    assert base_offset >= 0, f"{base_offset=}"
+    if last_offset is None:
+        last_offset = previous_offset
+    # Else a later batch would have offsets of this one's records.
+    assert last_offset >= previous_offset, f"{last_offset=} is before that of a record, {previous_offset}"
     return assemble(
         compress(compression, payload, level=compression_level),
         base_offset=base_offset,
@@ -101,7 +106,7 @@ def build_batch(
         | (TRANSACTIONAL_FLAG if is_transactional else 0)
         | (CONTROL_FLAG if is_control else 0)
         | (DELETE_HORIZON_FLAG if delete_horizon_ms is not None else 0),
-        last_offset_delta=(previous_offset if last_offset is None else last_offset) - base_offset,
+        last_offset_delta=last_offset - base_offset,
         base_timestamp=base_timestamp or 0,
         max_timestamp=max_timestamp if log_append_time_ms is None else log_append_time_ms,
         producer_id=producer_id,
@@ -162,6 +167,7 @@ def build_batch_of_values(
 
 def payload_of_values(values: Iterable[bytes], *, first_delta: int = 0) -> bytes:
     """The records of such a batch, from the one at `first_delta` on: known before the batch has its offsets."""
+    assert first_delta >= 0, first_delta
     pieces: list[bytes] = []
     for delta, value in enumerate(values, start=first_delta):
         # Attributes, timestamp delta, offset delta, no key, the value; at the end, no headers.
@@ -175,6 +181,8 @@ def build_batch_of_payload(
 ) -> bytes:
     """The batch of all records that `payload_of_values` has encoded. Cost: that of a checksum and a copy."""
     assert records_count, "a batch of no records is made by build_empty_batch"
+    # A record of no key, an empty value and no headers has seven bytes.
+    assert len(payload) >= 7 * records_count, (len(payload), records_count)
     return assemble(
         payload,
         base_offset=base_offset,

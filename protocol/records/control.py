@@ -87,6 +87,9 @@ def build_end_transaction_marker(
     leader_epoch: int = -1,
 ) -> bytes:
     """The control batch that ends a transaction."""
+    # Readers would take it for a control batch of the quorum, and the transaction would stay open.
+    assert producer_id >= 0, f"{producer_id=}"
+    assert producer_epoch >= 0, f"{producer_epoch=}"
     record_type = ControlRecordType.COMMIT if marker.is_commit else ControlRecordType.ABORT
     value = _END_TXN_VALUE.pack(0, marker.coordinator_epoch)
     return build_batch(
