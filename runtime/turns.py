@@ -16,6 +16,7 @@ A thread is no alternative for Python code: the loop would wait for the interpre
 """
 
 import asyncio
+import gc
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
@@ -35,6 +36,9 @@ Container: TypeAlias = list[Any] | dict[Any, Any] | set[Any]
 #: What it takes to free so many objects of `FreedInTurns`, in steps: 20 to 60 us.
 _STEPS_OF_FREEING: Final = 3
 _OBJECTS_OF_STEP: Final = 100
+#: The garbage collector counts new objects less freed ones: while many old objects are freed, it does not begin, and in
+#: the end visits 100,000 new ones at once, in 20 to 40 ms. So it is started after so many that are freed.
+_OBJECTS_OF_COLLECTION: Final = 2_000
 _PARTS: Final[list[Container]] = [[]]
 #: Of a part to which nothing but the list of parts refers.
 _REFERENCES_OF_PART: Final = getrefcount(_PARTS[-1])
@@ -65,7 +69,16 @@ class LoopTurns:
     Cost: 3 us once in a turn with long work, 0.2 us for each question in it, and nothing in other turns.
     """
 
-    __slots__ = ("_end", "_first", "_is_scheduled", "_loop", "_monotonic", "_steps_left", "_waiting")
+    __slots__ = (
+        "_end",
+        "_first",
+        "_freed",
+        "_is_scheduled",
+        "_loop",
+        "_monotonic",
+        "_steps_left",
+        "_waiting",
+    )
 
     def __init__(self, runtime: ClockAndLoop) -> None:
         self._monotonic = runtime.monotonic
@@ -74,6 +87,8 @@ class LoopTurns:
         self._end: float | None = None
         self._steps_left = MAX_STEPS
         self._is_scheduled = False
+        #: Objects that were freed since the last collection of young objects that this has started.
+        self._freed = 0
         #: Called in later turns; at most one for each task of the metadata log.
         self._first: deque[Callable[[], object]] = deque()
         #: At most one for each connection, purgatory and other task.
@@ -103,6 +118,14 @@ class LoopTurns:
         """
         (self._first if goes_first else self._waiting).append(work)
         self._schedule()
+
+    def run(self, steps: Iterator[object]) -> None:
+        """Run the steps: those for which this turn has no room in later turns. They must not raise."""
+        for _ in steps:
+            self.charge()
+            if self.is_spent:
+                self.later(partial(self.run, steps))
+                return
 
     async def share(self, *, steps: int = MAX_STEPS, goes_first: bool = False) -> None:
         """Wait for a later turn that has room.
@@ -147,8 +170,12 @@ class LoopTurns:
                 del part
             left -= count + 1
             if left <= 0:
+                self._freed += _OBJECTS_OF_STEP
                 left = _OBJECTS_OF_STEP
                 self.charge(_STEPS_OF_FREEING)
+                if self._freed >= _OBJECTS_OF_COLLECTION:
+                    self._freed = 0
+                    collect_young()
                 if self.is_spent and (parts or shared):
                     self.later(partial(self._free, parts, shared))
                     return
@@ -185,6 +212,16 @@ class LoopTurns:
             work()
         except Exception as error:  # noqa: BLE001 - a bug of one does not stop the others
             self._loop.call_exception_handler({"message": f"{work!r} failed", "exception": error})
+
+
+def collect_young() -> None:
+    """Let the garbage collector visit the young objects now, which are old then: some thousand in a millisecond.
+
+    A container that is young when it has become large is visited with all of its objects, twice; one that is old
+    already while it grows is not.
+    """
+    if gc.isenabled():
+        gc.collect(1)
 
 
 def _take(large: Container, count: int) -> None:

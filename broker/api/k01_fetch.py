@@ -58,7 +58,7 @@ from ottla.broker.replicas.reading.fetch_sessions import (
     FetchedPartition,
     RequestRow,
 )
-from ottla.broker.replicas.reading.implicit_fetch_sessions import ImplicitFetchSession
+from ottla.broker.replicas.reading.implicit_fetch_sessions import MAX_REQUEST_BYTES, ImplicitFetchSession
 from ottla.broker.replicas.reading.response_rows import ResponseRows, count_and_group
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
@@ -177,6 +177,8 @@ def _repeated_full(version: int) -> Repeated:
     requests, implicit_session = codec.FullRequests(version), ImplicitFetchSession()
 
     def handle(body: memoryview, context: RequestContext, broker: BrokerServices) -> Reply:
+        if len(body) > MAX_REQUEST_BYTES:
+            implicit_session.close()
         full = None if implicit_session.has_ended else requests.decode(body)
         # Which replica is the nearest one may change without a change of the partition.
         if full is None or _client(full.request, context, broker) is not None:

@@ -152,7 +152,9 @@ class BrokerRole:
             replicas=replicas,
             preferred_read_replicas=preferred,
             fetch_sessions=FetchSessionCache(
-                slots=config.max_incremental_fetch_session_cache_slots, random=runtime.random
+                slots=config.max_incremental_fetch_session_cache_slots,
+                random=runtime.random,
+                turns=runtime.turns,
             ),
             groups=GroupCoordinator(
                 config=GroupConfig.from_broker(config.get),

@@ -169,7 +169,7 @@ class ReplicaBroker:
             max_lag_ms=self.cluster.max_lag_ms,
             reports_local_logs=self.preferred_read_replicas.uses_local_logs,
         )
-        self.fetch_sessions = FetchSessionCache(slots=1000, random=runtime.random)
+        self.fetch_sessions = FetchSessionCache(slots=1000, random=runtime.random, turns=runtime.turns)
         if tier is not None:
             self.replicas.tier = tier
         self.is_up = True

@@ -30,7 +30,8 @@ from ottla.protocol.errors import (
     FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,
 )
-from ottla.protocol.steps import Step
+from ottla.protocol.steps import Step, at_once
+from ottla.runtime.turns import collect_young
 
 #: Rows of one step of a request with very many: some 200 us.
 _ROWS_OF_STEP: Final = 500
@@ -114,44 +115,34 @@ class FullFetchContext(FetchContext):
 
     def update_session(self, rows: Rows[Row], *, now_ms: Callable[[], int]) -> tuple[ErrorCode, int]:
         """Open the session, with these rows as the last ones sent."""
-
-        def partitions() -> dict[PartitionKey, FetchedPartition]:
-            for fetched, row in rows:
-                fetched.record_sent(row)
-            return {fetched.key: fetched for fetched, _ in rows}
-
-        return self._open(len(rows), partitions, now_ms())
+        return at_once(self.update_session_in_steps(rows, now_ms=now_ms))
 
     def update_session_in_steps(
         self, rows: Rows[Row], *, now_ms: Callable[[], int]
     ) -> Generator[None, None, tuple[ErrorCode, int]]:
-        """Open the session, whose rows are recorded in steps before: no other request knows its partitions yet."""
-        assert len(rows) == len(self.requested), (
-            len(rows),
-            len(self.requested),
-        )  # of a full fetch all are sent
+        """Open the session, and record its rows in steps: no other request knows the session yet."""
+        # Of a full fetch all rows are sent.
+        assert len(rows) == len(self.requested), (len(rows), len(self.requested))
+        session = self._cache.open(
+            is_privileged=self._is_follower,
+            uses_topic_ids=self._uses_topic_ids,
+            is_read_committed=self._is_read_committed,
+            partitions=self.requested,
+            now_ms=now_ms(),
+        )
+        if session is None:
+            return ErrorCode.none, NO_SESSION
         step = Step(_ROWS_OF_STEP)
         for fetched, row in rows:
             fetched.record_sent(row)
+            session.begin_reading(fetched)
             if step.is_full():
+                if len(session.dirty) == _ROWS_OF_STEP:
+                    collect_young()  # `dirty` may become as large as the request, without any other new object
                 yield
-        return self._open(len(rows), lambda: self.requested, now_ms())
-
-    def _open(
-        self,
-        partition_count: int,
-        partitions: Callable[[], dict[PartitionKey, FetchedPartition]],
-        now_ms: int,
-    ) -> tuple[ErrorCode, int]:
-        session = self._cache.open(
-            is_privileged=self._is_follower,
-            partition_count=partition_count,
-            uses_topic_ids=self._uses_topic_ids,
-            is_read_committed=self._is_read_committed,
-            partitions=partitions,
-            now_ms=now_ms,
-        )
-        return ErrorCode.none, session.session_id if session else NO_SESSION
+                if session.is_closed:
+                    break  # evicted: its client receives FETCH_SESSION_ID_NOT_FOUND
+        return ErrorCode.none, session.session_id
 
 
 class IncrementalFetchContext(FetchContext):

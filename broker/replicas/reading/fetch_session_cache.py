@@ -4,12 +4,17 @@ Source: Kafka's FetchSessionCacheShard. One cache instead of Kafka's eight shard
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Generator
 from random import Random
 from typing import NamedTuple
 
 from ottla.broker.replicas.hosted_partitions import PartitionKey
-from ottla.broker.replicas.reading.fetch_sessions import FetchedPartition, FetchSession
+from ottla.broker.replicas.reading.fetch_sessions import (
+    PARTITIONS_OF_STEP,
+    FetchedPartition,
+    FetchSession,
+)
+from ottla.runtime.turns import LoopTurns
 
 #: Most partitions in all implicit sessions (`implicit_fetch_sessions.py`); each takes some 800 bytes. One host has
 #: at most as many of them as are left for others: half of them if it is the only one.
@@ -37,7 +42,16 @@ class FetchSessionCache:
     follower among these and all consumers' sessions.
     """
 
-    def __init__(self, *, slots: int, random: Random, eviction_ms: int = EVICTION_MS) -> None:
+    def __init__(
+        self,
+        *,
+        slots: int,
+        random: Random,
+        turns: LoopTurns | None = None,
+        eviction_ms: int = EVICTION_MS,
+    ) -> None:
+        """Sessions of very many partitions are closed, and freed, in `turns`; None: at once."""
+        self._turns = turns
         self._slots = slots
         self._random = random
         self._eviction_ms = eviction_ms
@@ -81,15 +95,14 @@ class FetchSessionCache:
         self,
         *,
         is_privileged: bool,
-        partition_count: int,
         uses_topic_ids: bool,
         is_read_committed: bool,
-        partitions: Callable[[], dict[PartitionKey, FetchedPartition]],
+        partitions: dict[PartitionKey, FetchedPartition],
         now_ms: int,
     ) -> FetchSession | None:
-        """A new session, or None if there is no slot for it. `partitions` is called only if there is."""
+        """A new session, or None if there is no slot for it. The caller begins to read its partitions."""
         if len(self._sessions) >= self._slots:
-            victim = self._session_to_evict(EvictableKey(is_privileged, partition_count), now_ms)
+            victim = self._session_to_evict(EvictableKey(is_privileged, len(partitions)), now_ms)
             if victim is None:
                 return None
             self.remove(victim)
@@ -99,7 +112,7 @@ class FetchSessionCache:
             is_privileged=is_privileged,
             uses_topic_ids=uses_topic_ids,
             is_read_committed=is_read_committed,
-            partitions=partitions(),
+            partitions=partitions,
             now_ms=now_ms,
         )
         self._sessions[session.session_id] = session
@@ -136,7 +149,10 @@ class FetchSessionCache:
             del self._by_use[session.session_id]
             self._remove_from_evictable(session)
             self.partition_count -= session.cached_size
-            session.close()
+            if self._turns is None or len(session.partitions) <= PARTITIONS_OF_STEP:
+                session.close()
+            else:
+                self._turns.run(_closing(session, self._turns))
 
     def _remove_from_evictable(self, session: FetchSession) -> None:
         key = _evictable_key(session)
@@ -158,6 +174,12 @@ class FetchSessionCache:
             session_id = self._random.randrange(1, 2**31)
             if session_id not in self._sessions:
                 return session_id
+
+
+def _closing(session: FetchSession, turns: LoopTurns) -> Generator[None, None, None]:
+    yield from session.close_in_steps()
+    # A fetch that waits in the session keeps the partitions that it reads.
+    turns.free([*session.take_containers()])
 
 
 def _evictable_key(session: FetchSession) -> EvictableKey:

@@ -17,18 +17,22 @@ incremental fetch is O(changed partitions), not O(partitions of the session).
 Source: KIP-227; Kafka's FetchSession and CachedPartition.
 """
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Generator, Iterable
+from typing import Any, Final, Protocol
 
 from ottla.broker.replicas.hosted_partitions import PartitionKey
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.reading.high_watermark_delay import HighWatermarkDelay
 from ottla.protocol.local_log import LocalLogState
+from ottla.protocol.steps import Step, at_once
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
+
+#: Partitions that leave a closed session in one step: 100 us.
+PARTITIONS_OF_STEP: Final = 500
 
 
 class RequestRow(Protocol):
@@ -176,12 +180,11 @@ class FetchSession:
         self.is_privileged = is_privileged
         self.uses_topic_ids = uses_topic_ids
         self.is_read_committed = is_read_committed
+        #: Each of them is added to `dirty` as soon as the session is opened (`begin_reading`).
         self.partitions = partitions
-        for fetched in partitions.values():
-            fetched.session = self
         #: Invariant: a partition outside `dirty` has no new data, and watches its partition. In the order of
         #: reading: a partition whose records were sent goes to the end, so that none is starved.
-        self.dirty = dict.fromkeys(partitions.values())
+        self.dirty: dict[FetchedPartition, None] = {}
         #: A follower's partitions that another of its requests has named meanwhile, a late one of an earlier
         #: connection: the rows kept in this session are read again, and recorded, with its next request.
         self.overtaken: dict[FetchedPartition, None] = {}
@@ -198,6 +201,11 @@ class FetchSession:
         self.is_evictable_by_all = False
         self.is_evictable_by_privileged = False
 
+    def begin_reading(self, fetched: FetchedPartition) -> None:
+        """Read this partition of the session with its next request."""
+        fetched.session = self
+        self.dirty[fetched] = None
+
     def update(
         self,
         requested: Iterable[tuple[PartitionKey, RequestRow]],
@@ -212,10 +220,9 @@ class FetchSession:
             known = self.partitions.get(key)
             if known is None:
                 self.partitions[key] = known = FetchedPartition(key, row)
-                known.session = self
             else:
                 known.request = row
-            self.dirty[known] = None
+            self.begin_reading(known)
         for key in forgotten:
             dropped = self.partitions.pop(key, None)
             if dropped is not None:
@@ -228,9 +235,22 @@ class FetchSession:
 
     def close(self) -> None:
         """Watch no partition any more, not even if a delayed fetch of the session reads one again."""
+        at_once(self.close_in_steps())
+
+    def close_in_steps(self) -> Generator[None, None, None]:
+        """Close a session of very many partitions: no request finds it any more, and some leave it in each step."""
         self.is_closed = True
+        step = Step(PARTITIONS_OF_STEP)
         for fetched in self.partitions.values():
             fetched.leave_session()
+            if step.is_full():
+                yield
+
+    def take_containers(self) -> list[dict[Any, Any]]:
+        """Return the containers of a closed session, which has none any more, so that they are freed in steps."""
+        taken: list[dict[Any, Any]] = [self.partitions, self.dirty, self.overtaken]
+        self.partitions, self.dirty, self.overtaken = {}, {}, {}
+        return taken
 
 
 def next_epoch(epoch: int) -> int:

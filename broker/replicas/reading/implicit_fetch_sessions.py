@@ -41,6 +41,8 @@ from ottla.protocol.hot.fetch import FastRow
 
 #: Most partitions of one connection: its requests are parsed and answered in one turn of the event loop.
 MAX_ROWS: Final = 4_000
+#: A longer request has more rows, unless it is an unusual one: a row has 33 bytes, and its topic 18.
+MAX_REQUEST_BYTES: Final = 64 * MAX_ROWS
 
 _new_tuple = tuple.__new__
 

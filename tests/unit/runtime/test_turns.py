@@ -213,6 +213,30 @@ def test_a_container_of_any_size_is_freed_in_later_turns(simulated, kind):
     simulated.run(main())
 
 
+def test_new_objects_are_visited_while_old_ones_are_freed(simulated):
+    """The collector counts new objects less freed ones: it would not begin before all old ones are freed."""
+
+    async def main():
+        parts = FreedInTurns(simulated)
+        parts.append([[] for _ in range(150_000)])
+        gc.collect()
+        del parts
+        new, most = [], 0
+        for _ in range(40):
+            new += [[] for _ in range(3_000)]
+            await asyncio.sleep(0)
+            most = max(most, len(gc.get_objects(generation=0)) + len(gc.get_objects(generation=1)))
+        return most
+
+    assert gc.isenabled()
+    thresholds = gc.get_threshold()
+    gc.set_threshold(5_000, 1, 3_500)
+    try:
+        assert simulated.run(main()) < 20_000
+    finally:
+        gc.set_threshold(*thresholds)
+
+
 def test_a_part_that_is_still_used_keeps_its_objects(simulated):
     async def main():
         parts = FreedInTurns(simulated)

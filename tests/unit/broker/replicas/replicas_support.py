@@ -189,7 +189,7 @@ class BrokerInFolder:
             topic_config=self.topic_config,
         )
         self.writer = CoordinatorPartitionWriter(self.replicas)
-        self.fetch_sessions = FetchSessionCache(slots=1000, random=runtime.random)
+        self.fetch_sessions = FetchSessionCache(slots=1000, random=runtime.random, turns=runtime.turns)
         self.preferred_read_replicas = PreferredReadReplicas(
             None, node_id=NODE_ID, metadata=self.metadata, now_ms=runtime.now_ms
         )

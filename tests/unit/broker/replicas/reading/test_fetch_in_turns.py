@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from itertools import pairwise
 
 import pytest
 from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, image
@@ -9,7 +10,14 @@ from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, image
 from ottla.broker.api import k01_fetch
 from ottla.broker.network import NetworkServer, NetworkSettings
 from ottla.broker.replicas.partition_leader import PartitionLeader
-from ottla.broker.replicas.reading import delayed_fetch, fetch, fetch_contexts, read_from_log
+from ottla.broker.replicas.reading import (
+    delayed_fetch,
+    fetch,
+    fetch_contexts,
+    fetch_session_cache,
+    fetch_sessions,
+    read_from_log,
+)
 from ottla.broker.request_context import RequestContext
 from ottla.metadata.records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.codec import encode_request
@@ -186,6 +194,62 @@ def test_very_many_rows_are_recorded_and_encoded_in_turns(
             return simulation.run(main())
 
     assert outcome(0) == outcome(1000)
+
+
+def test_a_session_is_closed_in_turns(simulation, broker, monkeypatch):
+    """No request finds it any more; its partitions are not watched any more, some of them in each turn, and freed."""
+    monkeypatch.setattr(fetch_sessions, "PARTITIONS_OF_STEP", 1)
+    monkeypatch.setattr(fetch_session_cache, "PARTITIONS_OF_STEP", 1)
+
+    async def main():
+        session_id, _ = await session(broker)
+        await send(broker, {}, session_id=session_id, epoch=1, max_wait_ms=0)
+        watchers = [broker.replicas.partition(("t", index)).watchers for index in range(COUNT)]
+        known = broker.fetch_sessions.get(session_id)
+        closing = send(broker, {}, session_id=session_id, epoch=-1)
+        watched = [COUNT]
+        while watched[-1]:
+            await asyncio.sleep(0)
+            watched.append(sum(len(each.consumers) for each in watchers))
+            assert known.is_closed == (broker.fetch_sessions.get(session_id) is None)
+        assert (await closing).error_code == ErrorCode.none
+        assert max(before - after for before, after in pairwise(watched)) <= 2
+        await asyncio.sleep(1)
+        assert (known.partitions, known.dirty) == ({}, {})
+
+    simulation.run(main())
+
+
+def test_a_session_that_is_evicted_while_it_is_opened_watches_nothing(simulation, broker, monkeypatch):
+    monkeypatch.setattr(fetch_contexts, "_ROWS_OF_STEP", 1)
+
+    async def main():
+        cache = broker.fetch_sessions
+        requested = {("t", index): FetchPartition(partition=index) for index in range(COUNT)}
+        context = fetch_contexts.new_context(
+            cache,
+            session_id=0,
+            epoch=0,
+            requested=requested.items(),
+            forgotten=(),
+            is_follower=False,
+            uses_topic_ids=False,
+            is_read_committed=False,
+            now_ms=0,
+        )
+        rows = [(fetched, PartitionData()) for fetched in context.requested.values()]
+        opening = context.update_session_in_steps(rows, now_ms=lambda: 0)
+        next(opening)
+        (opened,) = cache._sessions.values()
+        assert (len(opened.dirty), len(opened.partitions)) == (1, COUNT)
+        cache.remove(opened)
+        with pytest.raises(StopIteration) as done:
+            next(opening)
+        assert done.value.value == (ErrorCode.none, opened.session_id)
+        assert cache.get(opened.session_id) is None
+        assert not any(fetched.session for fetched in context.requested.values())
+
+    simulation.run(main())
 
 
 def test_a_later_request_after_the_last_row_is_recorded_makes_the_response_an_error(simulation, broker):

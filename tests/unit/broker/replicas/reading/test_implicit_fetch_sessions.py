@@ -22,6 +22,9 @@ from ottla.protocol.records.batch import read_header
 
 pytestmark = pytest.mark.logs("")
 
+#: The body of a request of two partitions of a topic: what precedes the topics, the topic, its rows, what follows.
+BYTES_OF_TWO_ROWS = 25 + 1 + (16 + 1 + 2 * 33 + 1) + 3
+
 
 class Consumer:
     """One without fetch sessions, beside another one whose requests are all parsed."""
@@ -171,10 +174,14 @@ def test_a_partition_that_is_named_twice_ends_the_session(broker, consumer, rows
 
 @pytest.mark.parametrize(
     ("module", "limit", "most"),
-    [("implicit_fetch_sessions", "MAX_ROWS", 2), ("fetch_session_cache", "MAX_IMPLICIT_PARTITIONS", 4)],
+    [
+        ("replicas.reading.implicit_fetch_sessions", "MAX_ROWS", 2),
+        ("api.k01_fetch", "MAX_REQUEST_BYTES", BYTES_OF_TWO_ROWS),
+        ("replicas.reading.fetch_session_cache", "MAX_IMPLICIT_PARTITIONS", 4),
+    ],
 )
 def test_what_is_remembered_is_bounded(broker, consumer, monkeypatch, module, limit, most):
-    monkeypatch.setattr(f"ottla.broker.replicas.reading.{module}.{limit}", most)
+    monkeypatch.setattr(f"ottla.broker.{module}.{limit}", most)
     for _ in range(3):
         consumer.fetch((0, 0), (1, 0))
     assert broker.fetch_sessions.implicit_partitions == 2
