@@ -307,8 +307,8 @@ class GroupCoordinator:
 
         The response waits until all earlier commits, of this leader or another, are below the high watermark: a
         consumer that resumes from an offset must never see it decrease. Kafka waits like this with `require_stable`
-        only, and otherwise responds with what the high watermark has passed. `complete` changes the rows in
-        steps before.
+        only, and otherwise responds with what the high watermark has passed. `complete` changes the rows, in
+        steps, when all of them are read, before the response waits.
         """
         fetching = self._fetch_offsets(asked, require_stable, complete)
         if not self._has_to_load(asked.group_id):
