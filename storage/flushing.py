@@ -115,6 +115,7 @@ class LogFlusher:
 
         Raises KafkaStorageError.
         """
+        assert end >= 0, (self._files.directory, end)
         files, recovery_point = self._files, self._offsets.recovery_point
         seen = [
             (it, it.change_count)

@@ -198,7 +198,7 @@ class LogOffsets:
 
     def advance_local_log_start(self, offset: int) -> None:
         """Advance the local log start offset: local segments before `offset` have been removed."""
-        assert self.local_log_start_offset <= offset, (self, offset)
+        assert self.local_log_start_offset <= offset <= self.high_watermark, (self, offset)
         self.local_log_start_offset = offset
         self._check()
 
@@ -219,6 +219,7 @@ class LogOffsets:
         So it may after a start (from a checkpoint), and when a future log replaces the partition's log: its high
         watermark becomes that of the log that readers know.
         """
+        assert self.local_log_start_offset <= offset <= self.log_end_offset, (self, offset)
         self.high_watermark = offset
         self.set_first_unstable(first_unstable_offset)
 

@@ -148,6 +148,7 @@ class LogTruncation:
 
         def finish() -> None:
             first_offset = segments.first.base_offset
+            assert producers.map_end_offset == end, (str(segment), producers.map_end_offset, end)
             self._prepared = _Prepared(end, generation, first_offset, segment, position, producers)
 
         name = f"producers of {self._files.directory.name} at {end}"

@@ -130,6 +130,8 @@ class FutureLogs:
 
     def _replace(self, current: Log | None, future: Log, now_ms: int) -> None:
         topic_partition = future.topic_partition
+        assert current is not future, future.directory
+        assert current is None or current.topic_partition == topic_partition, (current, topic_partition)
         if current is not None and future.recovery_point < current.recovery_point:
             # The part that is flushed in the old log must be flushed in the new one before the renames: whichever of
             # the two a power cut keeps, one of the logs is complete, and the next start keeps that.
