@@ -30,6 +30,10 @@ class Names:
         if known != what:
             raise Violated(f"{invariant}: {where}: {what} at {offset}, which has named {known}")
 
+    def has(self, key: Hashable, leader_epoch: int, offset: int) -> bool:
+        """Whether a log of `key` has had a batch of this epoch at the offset."""
+        return (leader_epoch, offset) in self._named.get(key, ())
+
 
 class Appended:
     """Checks what was appended to the replicas' logs since the last check, and each replica's log end."""

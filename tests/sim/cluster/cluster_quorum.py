@@ -52,6 +52,8 @@ class QuorumJudge:
     def __init__(self, machines: Sequence[Machine]) -> None:
         self._machines = machines
         self._names = Names()
+        #: (leader epoch, base offset) -> the batch that the epoch's leader has there, and no other node.
+        self._of_leaders: dict[tuple[int, int], Batch] = {}
         self._seen: dict[int, _Seen] = {}
         #: (node, number of its disk) -> where its log ends, or ended when it was last seen.
         self._ends: dict[tuple[int, int], int] = {}
@@ -122,13 +124,27 @@ class QuorumJudge:
             raise Violated(f"LeaderNeverLoadSnapshot: {machine}: {before}, then {now}")
         start = before.log_end_offset if before is not None and is_same_log else now.log_start_offset
         for batch in _batches(log, start, now.log_end_offset):
-            self._names.add("MetadataLogMatching", machine, None, batch.base_offset, batch)
+            self._look_at_batch(machine, now, batch)
         if now.is_leader and (before is None or before.epoch != now.epoch or not before.is_leader):
             self._leader_completeness(machine, now.epoch, raft, log)
         if now.high_watermark is not None:
             self._look_at_committed(machine, now, before)
         if raft.kraft_version >= RECONFIGURABLE:
             self._look_at_voters(machine, now)
+
+    def _look_at_batch(self, machine: Machine, now: _Seen, batch: Batch) -> None:
+        """Compare the batch with that of the same epoch and offset in other logs.
+
+        A leader appends the first batch of its epoch before its leadership is durable, and loses both in a power cut:
+        the next batch at this offset is another one, while no other node has the first.
+        """
+        name = batch.leader_epoch, batch.base_offset
+        if now.is_leader and batch.leader_epoch == now.epoch and not self._names.has(None, *name):
+            self._of_leaders[name] = batch
+            return
+        known = [self._of_leaders.pop(name, batch), batch]
+        for each in known:
+            self._names.add("MetadataLogMatching", machine, None, each.base_offset, each)
 
     def _look_at_voters(self, machine: Machine, now: _Seen) -> None:
         raft, history = now.quorum._raft, now.quorum._raft._core.history._voters
