@@ -1,7 +1,9 @@
 # Two commands: `make run` starts a standalone broker, `make test` passes all tests; both set up what they need.
 #: The Python of the environment; empty: the best one of PATH (bench/components/choose_python.py).
 PYTHON ?=
-BIN := .venv/bin
+#: The environment: `make unit PYTHON=python3.13 VENV=.venv-3.13` tests another Python in one of its own.
+VENV := .venv
+BIN := $(VENV)/bin
 ARGS ?=
 #: Where `make run` serves metrics; METRICS= for none.
 METRICS ?= http://127.0.0.1:9404
@@ -19,28 +21,28 @@ help: ## list the targets
 run: setup ## a standalone broker on 127.0.0.1:9092 with its data in ./data, its remote tier in ./data-tier
 	@exec $(BIN)/ottla broker --data-dir data --tier data-tier $(if $(METRICS),--set metrics.listeners=$(METRICS)) $(ARGS)
 
-setup: .venv/.run ## the broker's environment, from requirements/run.lock
-setup-test: .venv/.test ## the tests' environment, from requirements/test.lock
-setup-bench: .venv/.bench ## `ottla bench` and its Spark, from requirements/bench.lock
+setup: $(VENV)/.run ## the broker's environment, from requirements/run.lock
+setup-test: $(VENV)/.test ## the tests' environment, from requirements/test.lock
+setup-bench: $(VENV)/.bench ## `ottla bench` and its Spark, from requirements/bench.lock
 
-.venv/bin/python:
-	@python=$$($(or $(PYTHON),python3) bench/components/choose_python.py $(if $(PYTHON),--this)) && "$$python" -m venv .venv
+$(VENV)/bin/python:
+	@python=$$($(or $(PYTHON),python3) bench/components/choose_python.py $(if $(PYTHON),--this)) && "$$python" -m venv $(VENV)
 
-.venv/.run: requirements/run.lock pyproject.toml | .venv/bin/python
+$(VENV)/.run: requirements/run.lock pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/run.lock
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-.venv/.test: requirements/test.lock .venv/.run
+$(VENV)/.test: requirements/test.lock $(VENV)/.run
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/test.lock
 	@touch $@
 
-.venv/.bench: requirements/bench.lock bench/components/spark-jars.sha256 .venv/.test
+$(VENV)/.bench: requirements/bench.lock bench/components/spark-jars.sha256 $(VENV)/.test
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/bench.lock
 	$(BIN)/python -m ottla.bench.components.fetch java spark
 	@touch $@
 
-.venv/.fuzz: requirements/fuzz.lock .venv/.test
+$(VENV)/.fuzz: requirements/fuzz.lock $(VENV)/.test
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/fuzz.lock
 	@touch $@
 
@@ -59,7 +61,7 @@ types: setup-test
 unit: setup-test
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/unit tests/scenario $(ARGS)
 
-fuzz: .venv/.fuzz ## look for bytes that no reader expects, a minute for each; ARGS="--seconds 600 NAME..."
+fuzz: $(VENV)/.fuzz ## look for bytes that no reader expects, a minute for each; ARGS="--seconds 600 NAME..."
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
 CRASHES := tests/unit/storage/test_crash_stories.py tests/unit/storage/test_crash_flips.py tests/unit/storage/test_crash_kill.py
@@ -108,5 +110,5 @@ messages: setup-test ## generate protocol/messages from kio's schemas
 	$(BIN)/python -m ottla.protocol.generate
 
 clean: ## remove the environment and caches (never data)
-	rm -rf .venv .fuzz build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .fuzz build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
