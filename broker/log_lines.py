@@ -78,7 +78,7 @@ class LineFormatter(logging.Formatter):
     'INFO member left: tired\\n2026 CRITICAL: disk on fire'
     """
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's own name)
+    def formatMessage(self, record: logging.LogRecord) -> str:
         """Format the line, without a traceback."""
         text = super().formatMessage(record)
         if getattr(record, "has_lines", False):
@@ -88,7 +88,7 @@ class LineFormatter(logging.Formatter):
         omitted = getattr(record, "omitted_lines", 0)
         return f"{text} ({omitted} more such lines were omitted before)" if omitted else text
 
-    def formatException(self, ei: _ExceptionInfo) -> str:  # noqa: N802
+    def formatException(self, ei: _ExceptionInfo) -> str:
         """Format a traceback with all lines but the first indented: an exception may contain a client's text."""
         return _indented(_cut(super().formatException(ei), MAX_TRACEBACK))
 

@@ -52,6 +52,9 @@ class Listener:
 
 
 _ENTRY = re.compile(r"(?P<name>.+)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>[0-9]{1,5})")
+_ANY_IPV4 = "0.0.0.0"  # noqa: S104 (compared, never bound)
+#: The hosts of a socket that accepts connections to all addresses of its machine.
+_WILDCARDS = ("", _ANY_IPV4, "::")
 _ALLOWED = "a list of NAME://host:port entries with ports up to 65535"
 
 
@@ -178,7 +181,7 @@ def advertised_listeners(
         raise InvalidConfig(
             f"advertised.listeners names {', '.join(unknown)}, but listeners only has {', '.join(sorted(bound))}."
         )
-    if any(listener.host == "0.0.0.0" for listener in found):  # noqa: S104
+    if any(listener.host == _ANY_IPV4 for listener in found):
         raise InvalidConfig(
             "advertised.listeners must not be the wildcard address 0.0.0.0: give an address that clients can reach."
         )
@@ -203,15 +206,15 @@ def advertised_controller_listeners(
     found: list[Listener] = []
     for position, name in enumerate(name.upper() for name in controller_names):
         if name in by_name:
-            if by_name[name].host == "0.0.0.0":  # noqa: S104
+            if by_name[name].host == _ANY_IPV4:
                 raise InvalidConfig("advertised.listeners cannot use the nonroutable meta-address 0.0.0.0.")
             found.append(by_name[name])
         elif name in bound:
-            is_wildcard = bound[name].host in ("", "0.0.0.0", "::")  # noqa: S104
+            is_wildcard = bound[name].host in _WILDCARDS
             host, port = (
                 voter if position == 0 and is_wildcard and voter else (bound[name].host, bound[name].port)
             )
-            found.append(replace(bound[name], host="" if host in ("0.0.0.0", "::") else host, port=port))  # noqa: S104
+            found.append(replace(bound[name], host="" if host in _WILDCARDS else host, port=port))
     return tuple(found)
 
 

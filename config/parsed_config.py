@@ -90,8 +90,9 @@ class ParsedConfig:
         self._read_listeners()
 
     def _read_listeners(self) -> None:
-        entries: tuple[str, ...] = self.values["listeners"]  # type: ignore[assignment]
-        advertised_texts: tuple[str, ...] | None = self.values["advertised.listeners"]  # type: ignore[assignment]
+        entries = self._list("listeners")
+        is_advertised = self.values["advertised.listeners"] is not None
+        advertised_texts = self._list("advertised.listeners") if is_advertised else None
         #: The security protocol of each listener name.
         self.security_protocols = parse_security_map(
             str(self.values["listener.security.protocol.map"]),
@@ -172,32 +173,33 @@ class ParsedConfig:
         It is set under the name of Kafka 4.2, or else under the former one.
         """
         if "remote.log.manager.follower.thread.pool.size" in self.texts:
-            return int(self.values["remote.log.manager.follower.thread.pool.size"])  # type: ignore[arg-type]
-        return int(self.values["remote.log.manager.thread.pool.size"])  # type: ignore[arg-type]
+            return self._int("remote.log.manager.follower.thread.pool.size")
+        return self._int("remote.log.manager.thread.pool.size")
 
     @cached_property
     def quorum_voters(self) -> tuple[tuple[int, str, int], ...]:
         """The voters in controller.quorum.voters, as (id, host, port)."""
-        voters = (voter.partition("@") for voter in self.values["controller.quorum.voters"])  # type: ignore[union-attr]
+        voters = (voter.partition("@") for voter in self._list("controller.quorum.voters"))
         return tuple((int(voter_id), *_host_and_port(address)) for voter_id, _, address in voters)
 
     @cached_property
     def quorum_bootstrap_servers(self) -> tuple[tuple[str, int], ...]:
         """The addresses in controller.quorum.bootstrap.servers, as (host, port)."""
-        servers: tuple[str, ...] = self.values["controller.quorum.bootstrap.servers"]  # type: ignore[assignment]
-        return tuple(_host_and_port(server) for server in servers)
+        return tuple(_host_and_port(server) for server in self._list("controller.quorum.bootstrap.servers"))
 
     @cached_property
     def metrics_listeners(self) -> tuple[tuple[str, int], ...]:
         """The addresses in metrics.listeners, as (host, port); without a host, this machine only."""
-        addresses: tuple[str, ...] = self.values["metrics.listeners"]  # type: ignore[assignment]
-        found = (_host_and_port(address.removeprefix("http://").rstrip("/")) for address in addresses)
+        addresses = (
+            address.removeprefix("http://").rstrip("/") for address in self._list("metrics.listeners")
+        )
+        found = (_host_and_port(address) for address in addresses)
         return tuple((host or _LOOPBACK, port) for host, port in found)
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
         """The log directories of partitions: log.dirs, or else log.dir."""
-        return self.values["log.dirs"] or self.values["log.dir"]  # type: ignore[return-value]
+        return self._list("log.dirs" if self.values["log.dirs"] else "log.dir")
 
     @property
     def metadata_log_dir(self) -> str:
@@ -235,6 +237,16 @@ class ParsedConfig:
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """The effective configuration of a topic with these overrides."""
         return LogConfig.from_overrides(self.topic_defaults, overrides) if overrides else self.log_defaults
+
+    def _list(self, name: str) -> tuple[str, ...]:
+        value = self.values[name]
+        assert isinstance(value, tuple), (name, value)
+        return value
+
+    def _int(self, name: str) -> int:
+        value = self.values[name]
+        assert isinstance(value, int), (name, value)
+        return value
 
     def get(self, name: str) -> Any:  # noqa: ANN401  (the key decides the type)
         """The parsed value of any key of BROKER_CONFIGS. Raises KeyError for other names."""

@@ -133,7 +133,7 @@ def _malformed(cls: type[Any], version: int, error: Exception) -> MalformedMessa
 def _encoder(cls: type[Any], version: int) -> Callable[[Any], bytes]:
     write = writer_of(cls, version)
 
-    def encode(message: Any) -> bytes:  # noqa: ANN401 an object of `cls`
+    def encode(message: object) -> bytes:
         out = bytearray()
         try:
             write(message, out)
@@ -150,7 +150,7 @@ def _stepwise_encoder(
 ) -> Callable[[Any, list[Any]], Generator[None, None, bytes]]:
     write = stepwise_writer_of(cls, version)
 
-    def encode(message: Any, parts: list[Any]) -> Generator[None, None, bytes]:  # noqa: ANN401 an object of `cls`
+    def encode(message: object, parts: list[Any]) -> Generator[None, None, bytes]:
         out = bytearray()
         try:
             yield from write(message, out, parts)
@@ -165,7 +165,7 @@ def _stepwise_encoder(
 def _scatter_encoder(cls: type[Any], version: int) -> Callable[[Any, bytes], list[bytes | memoryview]]:
     write = scatter_writer_of(cls, version)
 
-    def encode(message: Any, head: bytes) -> list[bytes | memoryview]:  # noqa: ANN401 an object of `cls`
+    def encode(message: object, head: bytes) -> list[bytes | memoryview]:
         buffers: list[bytes | memoryview] = []
         try:
             write(message, bytearray(head), buffers)

@@ -26,7 +26,9 @@ LOOPBACK = "127.0.0.1"
 #: Default backlog of a listener.
 DEFAULT_BACKLOG = 50
 
-_ALIASES = {"localhost": LOOPBACK, "": LOOPBACK, "0.0.0.0": LOOPBACK, "::": LOOPBACK}  # noqa: S104
+#: The hosts of a socket that accepts connections to all addresses of its machine.
+WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 (names, not sockets)
+_ALIASES = {"localhost": LOOPBACK, **dict.fromkeys(WILDCARDS, LOOPBACK)}
 
 
 class MemoryListening:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from ottla.runtime import Listening, LoopStalls, Pool, PoolUsage, ProtocolFactory, SocketOptions, TaskFailure
-from ottla.runtime.memory_network import MemoryNetwork
+from ottla.runtime.memory_network import WILDCARDS, MemoryNetwork
 from ottla.runtime.pools import THREADS
 from ottla.runtime.supervision import Supervisor
 from ottla.runtime.turns import LoopTurns
@@ -202,7 +202,7 @@ class SimulatedRuntime:
         admits: Callable[[], bool] = lambda: True,
     ) -> Listening:
         """Listen at `port` of the in-memory network; no host or a wildcard means this node's host."""
-        own = self.host if host in (None, "", "0.0.0.0", "::") else host  # noqa: S104 (a name, not a socket)
+        own = self.host if host is None or host in WILDCARDS else host
         backlog = (options or SocketOptions()).backlog
         return self.simulation.network.listen(own, port, factory, backlog=backlog, admits=admits)
 

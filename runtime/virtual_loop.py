@@ -113,7 +113,7 @@ class Process:
         return tasks
 
 
-def _close(coroutine: Any) -> None:  # noqa: ANN401 whatever a task runs
+def _close(coroutine: Coroutine[Any, Any, Any] | Generator[Any, Any, Any]) -> None:
     for _ in range(_MAX_AWAITS_IN_CLEANUP):
         try:
             coroutine.close()

@@ -115,7 +115,7 @@ class LeaderEpochCache:
         return True
 
     def _assign(self, entry: EpochEntry) -> bool:
-        assert entry.epoch >= 0 and entry.start_offset >= 0, entry  # noqa: PT018 (one condition: a valid entry)
+        assert min(entry.epoch, entry.start_offset) >= 0, entry
         entries = self._entries
         if entries and entries[-1].epoch == entry.epoch and entry.start_offset >= entries[-1].start_offset:
             return False
@@ -181,7 +181,8 @@ class LeaderEpochCache:
 
     def adopt(self, path: Path, entries: Sequence[EpochEntry]) -> None:
         """Replace all entries, and the checkpoint by the file `path`, which is renamed."""
-        assert self.path is not None and self._files is not None, path  # noqa: PT018 (one condition: it has a file)
+        assert self.path is not None, path
+        assert self._files is not None, path
         self._set(list(entries))
         self._check_order()
         self._files.rename(path, self.path)
@@ -282,7 +283,8 @@ class LeaderEpochCache:
     def _check_order(self) -> None:
         """Assert that epochs and start offsets both grow strictly: else one epoch would end before it begins."""
         for one, two in pairwise(self._entries):
-            assert one.epoch < two.epoch and one.start_offset < two.start_offset, (self.path, one, two)  # noqa: PT018
+            assert one.epoch < two.epoch, (self.path, one, two)
+            assert one.start_offset < two.start_offset, (self.path, one, two)
 
     def flush(self) -> None:
         """Wait until the file is on the disk. [any thread]"""

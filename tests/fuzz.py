@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 ROOT = Path(__file__).parents[1]
 FINDS = ROOT / "tests" / "unit" / "any_bytes" / "corpus"
@@ -67,7 +68,7 @@ def _fuzz(name: str, seconds: int) -> None:
             source.globals[function] = found
             return found
 
-        FunctionSource.compile = instrumented  # type: ignore[method-assign]
+        patch.object(FunctionSource, "compile", instrumented).start()
         entry = ENTRY_POINTS[name]
         work, finds = ROOT / ".fuzz" / name, FINDS / name
         for directory in (work, finds):

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as Spark's users call it
+from pyspark.sql import functions as F
 
 from ottla.bench.generators.rows import Kind, Role
 

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as Spark's users call it
+from pyspark.sql import functions as F
 
 from ottla.bench.generators.rows import SCHEMA, Row
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as Spark's users call it
+from pyspark.sql import functions as F
 
 from ottla.bench.aggregation.files import MEASURED
 from ottla.bench.targets.sampling import SCHEMA

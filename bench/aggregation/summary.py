@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as Spark's users call it
+from pyspark.sql import functions as F
 
 from ottla.bench.aggregation import outside
 from ottla.bench.aggregation.delivery import delivered

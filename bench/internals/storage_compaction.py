@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
@@ -47,10 +48,7 @@ _CASES: Final = {
 
 def compaction(folder: Path, *, runs: int, scale: float) -> Cases:
     """Measure one cleaning of a log whose every closed segment is dirty."""
-    samples = {
-        name: of_ottla(runs, lambda case=case: _run(folder, case, scale))  # type: ignore[misc]
-        for name, case in _CASES.items()
-    }
+    samples = {name: of_ottla(runs, partial(_run, folder, case, scale)) for name, case in _CASES.items()}
     return Cases(
         name="compaction",
         title="Compaction",

@@ -3,6 +3,7 @@
 import shutil
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -32,7 +33,7 @@ def idle(folder: Path, *, runs: int, scale: float) -> Cases:
         with scratch(folder / "idle") as at:
             data = at / "data"
             _write_logs(data, count)
-            samples[f"{count:,} logs"] = of_ottla(runs, lambda data=data: _open(data))  # type: ignore[misc]
+            samples[f"{count:,} logs"] = of_ottla(runs, partial(_open, data))
     few, many = (f"{count:,} logs" for count in counts)
     broker = f"{counts[0]:,} partitions of a broker"
     with scratch(folder / "idle") as at:

@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -42,7 +43,7 @@ def appends(folder: Path, *, runs: int, scale: float) -> Cases:
         times = int(min(_MOST_BATCHES, _APPENDED_BYTES // size) * scale)
         samples[name] = of_ottla(
             runs,
-            lambda size=size, times=times: _append_run(folder, size, times),  # type: ignore[misc]
+            partial(_append_run, folder, size, times),
         )
     return Cases(
         name="append",
@@ -112,7 +113,7 @@ def reads(folder: Path, *, runs: int, scale: float) -> Cases:
     with _filled_log(folder / "reads", scale) as log:
         path = log.segments.first.path_of(".log")
         for name, size in _READ_SIZES.items():
-            samples[name] = of_ottla(runs, lambda size=size: _read_run(log, path, size))  # type: ignore[misc]
+            samples[name] = of_ottla(runs, partial(_read_run, log, path, size))
     return Cases(
         name="read",
         title="Read",
@@ -223,8 +224,7 @@ def lookups(folder: Path, *, runs: int, scale: float) -> Cases:
     """Measure the look-up of an offset, or of a time, anywhere in a log of nine segments."""
     with _filled_log(folder / "lookups", scale) as log:
         samples = {
-            name: of_ottla(runs, lambda lookup=lookup: _lookup_run(log, lookup))  # type: ignore[misc]
-            for name, lookup in _LOOKUPS_OF.items()
+            name: of_ottla(runs, partial(_lookup_run, log, lookup)) for name, lookup in _LOOKUPS_OF.items()
         }
         size_bytes = log.segments.size_bytes
     return Cases(

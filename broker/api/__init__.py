@@ -23,6 +23,7 @@ from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from ottla.protocol.codec import decoder, encoder, stepwise_encoder
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages import request_class, response_class
+from ottla.protocol.schema import Response
 
 __all__ = [
     "Api",
@@ -89,7 +90,7 @@ class Api:
     #: None for other bodies.
     repeated: Callable[[int, memoryview], Repeated | None] | None = None
     #: The response to a request that failed as a whole, for APIs whose response has no error code of its own.
-    refuse: Callable[[Any, KafkaError], Any] | None = None
+    refuse: Callable[[Any, KafkaError], Response] | None = None
     #: Returns the state, beside the request and its listener, that determines the response; None if the
     #: response depends on more, or the handler has effects. Responses that did not wait are cached while the
     #: state is equal (`ottla.broker.api.dispatch.ResponseCache`).

@@ -344,7 +344,7 @@ def _buffers(header: RequestHeader, version: int, encoded: bytes) -> Buffers:
     return [encode_response_header(header.api_key, version, header.correlation_id), encoded]
 
 
-def _refusal(served: Api, request: Request, context: RequestContext, error: Exception) -> Any:  # noqa: ANN401
+def _refusal(served: Api, request: Request, context: RequestContext, error: Exception) -> Response:
     """The response to a request that failed as a whole, with the error, if the response has a field for it.
 
     Raises the error again if it has none; the connection is then closed, as by Kafka.

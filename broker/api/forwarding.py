@@ -3,12 +3,12 @@
 Source: ForwardingManager of Kafka 4.3.1.
 """
 
-from typing import Any
-
 from ottla.broker.request_context import RequestContext
 from ottla.broker.services import BrokerServices
+from ottla.protocol.schema import Request, Response
 
 
-async def forward(request: Any, context: RequestContext, broker: BrokerServices) -> Any:  # noqa: ANN401 any message
+async def forward(request: Request, context: RequestContext, broker: BrokerServices) -> Response:
     """The controller's response to a client's request."""
-    return await broker.controller.request(context.api_key, request, context)
+    response: Response = await broker.controller.request(context.api_key, request, context)
+    return response

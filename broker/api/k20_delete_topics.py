@@ -20,7 +20,8 @@ async def handle(
     request: DeleteTopicsRequest, context: RequestContext, broker: BrokerServices
 ) -> DeleteTopicsResponse:
     """The controller's response, adapted to the version."""
-    response: DeleteTopicsResponse = await forward(request, context, broker)
+    response = await forward(request, context, broker)
+    assert isinstance(response, DeleteTopicsResponse), response
     return in_version(response, context.version)
 
 

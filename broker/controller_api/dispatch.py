@@ -34,19 +34,23 @@ from ottla.protocol.codec import (
 from ottla.protocol.errors import ErrorCode, KafkaError, MalformedMessage, UnknownServerError
 from ottla.protocol.framing import RequestHeader, decode_request_header, encode_response_header
 from ottla.protocol.messages import response_class
+from ottla.protocol.messages.delete_topics import DeleteTopicsResponse
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.refusals import refuse
+from ottla.protocol.schema import Request, Response
 from ottla.runtime.turns import FreedInTurns, result_in_turns
 
 logger = logging.getLogger(__name__)
 
 #: The APIs that are handled at once, from this node's own state.
-_LOCAL: Final[Mapping[int, Callable[[Any, RequestContext, ControllerServices], Any]]] = {
+_LOCAL: Final[Mapping[int, Callable[[Any, RequestContext, ControllerServices], Response]]] = {
     ApiKey.API_VERSIONS: handlers.api_versions,
     ApiKey.DESCRIBE_CLUSTER: handlers.describe_cluster,
 }
 #: The APIs whose requests are checked here before the controller decides, or are handled here by a coroutine.
-_CONFIG_HANDLERS: Final[Mapping[int, Callable[[Any, RequestContext, ControllerServices], Awaitable[Any]]]] = {
+_CONFIG_HANDLERS: Final[
+    Mapping[int, Callable[[Any, RequestContext, ControllerServices], Awaitable[Response]]]
+] = {
     ApiKey.DESCRIBE_CONFIGS: handlers.describe_configs,
     ApiKey.ALTER_CONFIGS: handlers.replace_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: handlers.alter_configs_incrementally,
@@ -107,7 +111,7 @@ class ControllerDispatcher:
     def _respond(
         self,
         header: RequestHeader,
-        message: Any,  # noqa: ANN401
+        message: Request,
         context: RequestContext,
         parts: FreedInTurns | None = None,
     ) -> Reply:
@@ -120,7 +124,7 @@ class ControllerDispatcher:
     async def _wait(
         self,
         header: RequestHeader,
-        request: Any,  # noqa: ANN401
+        request: Request,
         context: RequestContext,
         _parts: FreedInTurns | None,
     ) -> Buffers:
@@ -131,7 +135,7 @@ class ControllerDispatcher:
         head = encode_response_header(header.api_key, header.api_version, header.correlation_id)
         return [head, await self._encode(header, message)]
 
-    async def _encode(self, header: RequestHeader, message: Any) -> bytes:  # noqa: ANN401
+    async def _encode(self, header: RequestHeader, message: Response) -> bytes:
         """Encode a response of any number of rows, in turns of the loop if they are many."""
         parts = FreedInTurns(self._services.runtime)
         encoding = encode_response_in_steps(header.api_key, header.api_version, message, parts)
@@ -140,10 +144,10 @@ class ControllerDispatcher:
 
     def _answered(
         self,
-        handle: Callable[[Any, RequestContext, ControllerServices], Any],
-        message: Any,  # noqa: ANN401
+        handle: Callable[[Any, RequestContext, ControllerServices], Response],
+        message: Request,
         context: RequestContext,
-    ) -> Any:  # noqa: ANN401
+    ) -> Response:
         try:
             return handle(message, context, self._services)
         except Exception as error:  # noqa: BLE001 a handler's bug must not end the connections of others
@@ -151,18 +155,18 @@ class ControllerDispatcher:
 
     async def _decide(
         self,
-        message: Any,  # noqa: ANN401
+        message: Request,
         context: RequestContext,
         *,
         is_forwarded: bool = False,
-    ) -> Any:  # noqa: ANN401
+    ) -> Response:
         """Return the response of the controller or the quorum, or the one that refuses the request as a whole."""
         try:
             # A broker has checked the requests that it forwards, and has removed its loggers from them.
             if not is_forwarded and (handle := _CONFIG_HANDLERS.get(context.api_key)) is not None:
                 return await handle(message, context, self._services)
-            response = await self._services.controller.request(context.api_key, message, context)
-            if context.api_key == ApiKey.DELETE_TOPICS:
+            response: Response = await self._services.controller.request(context.api_key, message, context)
+            if isinstance(response, DeleteTopicsResponse):
                 return k20_delete_topics.in_version(response, context.version)
             return response
         except Exception as error:  # noqa: BLE001 as above
@@ -188,7 +192,7 @@ class ControllerDispatcher:
         encoded = await self._encode(inner.header, response)
         return _encoded(header, EnvelopeResponse(response_data=wrap_response(inner.header, encoded)))
 
-    def _refusal(self, message: Any, context: RequestContext, error: Exception) -> Any:  # noqa: ANN401
+    def _refusal(self, message: Request, context: RequestContext, error: Exception) -> Response:
         """The response with the error, if it has a field for one; else raises it, and the connection is closed."""
         key = ApiKey(context.api_key)
         if isinstance(error, MalformedMessage):
@@ -199,7 +203,7 @@ class ControllerDispatcher:
         return refuse(message, error)
 
 
-def _encoded(header: RequestHeader, message: Any, *, version: int | None = None) -> Buffers:  # noqa: ANN401
+def _encoded(header: RequestHeader, message: Response, *, version: int | None = None) -> Buffers:
     key = header.api_key
     version = header.api_version if version is None else version
     head = encode_response_header(key, version, header.correlation_id)

@@ -146,7 +146,7 @@ def unwrap_response(
     return (yield from decode_response_in_steps(context.api_key, context.version, frame[body_at:], parts))
 
 
-def has_not_controller_error(response: Any) -> bool:  # noqa: ANN401 a response, or a row of one
+def has_not_controller_error(response: object) -> bool:
     """Whether the response, or a row of it, has the error NOT_CONTROLLER.
 
     A controller that is not active refuses a request as a whole: the first rows of each list have the error.

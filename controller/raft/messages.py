@@ -100,7 +100,7 @@ def only_partition(topics: Sequence[Any]) -> Any | None:  # noqa: ANN401 a parti
     return row if is_ours and _index(row) == PARTITION else None
 
 
-def _index(row: Any) -> int:  # noqa: ANN401 as above
+def _index(row: object) -> int:
     for name in ("partition_index", "partition", "index"):
         if hasattr(row, name):
             return int(getattr(row, name))

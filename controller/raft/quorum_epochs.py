@@ -7,6 +7,7 @@ Source: KIP-595, KIP-853; KafkaRaftClient.handleBeginQuorumEpochRequest, handleE
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ottla.controller.raft.core import Core
@@ -129,7 +130,7 @@ def maybe_send_begin_quorum_epoch_requests(core: Core) -> int:
     if core.now_ms >= role.begin_quorum_at_ms:
         interval_ms = core.settings.fetch_timeout_ms // 2
         for voter in role.followers.voters_not_fetching(since_ms=core.now_ms - interval_ms):
-            core.send_to_voter(voter.id, lambda to=voter: begin_request(core, to))  # type: ignore[misc]
+            core.send_to_voter(voter.id, partial(begin_request, core, voter))
         role.begin_quorum_at_ms = core.now_ms + interval_ms
     return role.begin_quorum_at_ms
 

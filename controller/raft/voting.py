@@ -7,6 +7,7 @@ it, so that a node that was partitioned, and returns with a shorter log or a sta
 Source: KafkaRaftClient.handleVoteRequest, EpochState.canGrantVote of Kafka 4.3.1.
 """
 
+from functools import partial
 from typing import assert_never
 
 from ottla.controller.raft import transitions
@@ -138,7 +139,7 @@ def maybe_send_vote_requests(core: Core) -> int:
     for voter in role.epoch_election.unrecorded_voters:
         at_ms = core.send_to_voter(
             voter.id,
-            lambda to=voter: vote_request(core, to, pre_vote=pre_vote),  # type: ignore[misc]
+            partial(vote_request, core, voter, pre_vote=pre_vote),
         )
         again_ms = min(again_ms, at_ms)
     return again_ms

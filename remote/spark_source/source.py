@@ -105,7 +105,7 @@ class FilteringReader(TierReader):
     plan in the frame's table.
     """
 
-    def pushFilters(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:  # noqa: N802 (Spark's name)
+    def pushFilters(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:
         """Narrow the bounds by the filters, and return all of them: Spark evaluates them again."""
         self._bounds = self._bounds.within(found for each in filters if (found := _understood(each)))
         return filters

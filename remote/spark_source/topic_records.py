@@ -130,7 +130,8 @@ def _apply(consumer: Consumer, ranges: Mapping[int, tuple[int, int]], known: Kno
             if (error := message.error()) is not None:
                 raise KafkaException(error)
             number, offset = message.partition(), message.offset()
-            assert number is not None and offset is not None, message  # noqa: PT018 (one condition: it was read)
+            assert number is not None, message
+            assert offset is not None, message
             end = ranges[number][1]
             if offset >= end:
                 continue

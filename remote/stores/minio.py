@@ -105,8 +105,8 @@ class _MeteredPool(urllib3.PoolManager):
     The client itself takes bodies only as bytes.
     """
 
-    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 (those of PoolManager)
-        super().__init__(**settings)
+    def __init__(self, *, timeout: urllib3.Timeout, maxsize: int, retries: bool) -> None:
+        super().__init__(timeout=timeout, maxsize=maxsize, retries=retries)
         self._upload = local()
 
     def send(self, on_bytes: Callable[[int], None], request: Callable[[], object]) -> None:

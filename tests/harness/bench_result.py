@@ -1,6 +1,7 @@
 """A small result of a workload with known figures, as a run would write it: two targets, a killed broker, five runs."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,12 +114,14 @@ def samples() -> list[dict[str, Any]]:
         for target in GAPS_S
         for run in range(RUNS)
         for second in range(SECONDS)
-        for node, values in (
-            *((str(node), {"cpu_s": 0.2, "private_bytes": node * 20_000_000, "written_bytes": 0})
-              for node in (1, 2, 3)),
-            ("store", {"tiered_bytes": second * 50_000_000}),
-        )
-    ]  # fmt: skip
+        for node, values in _nodes_at(second)
+    ]
+
+
+def _nodes_at(second: int) -> Iterator[tuple[str, dict[str, float]]]:
+    for node in (1, 2, 3):
+        yield str(node), {"cpu_s": 0.2, "private_bytes": node * 20_000_000, "written_bytes": 0}
+    yield "store", {"tiered_bytes": second * 50_000_000}
 
 
 def events() -> list[dict[str, Any]]:

@@ -88,6 +88,6 @@ class Drawing:
 
     def _integer(self, kind: str) -> int:
         bits, is_signed = int(kind.strip("uint")), kind.startswith("int")
-        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if is_signed else (0, 2**bits - 1)
+        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
         drawn: int = self.choose((0, 0, 1, 1, 2, 3, -1, 5, 100, low, high, high - 1))
         return max(low, min(drawn, high))

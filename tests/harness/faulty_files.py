@@ -24,7 +24,7 @@ from enum import Enum, auto
 from functools import wraps
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 from weakref import WeakSet
 
 from ottla.storage.files import Buffer, Files, WouldBlock
@@ -171,7 +171,7 @@ def _operation(method: _F) -> _F:
         self.on_operation(name, path)
         return result
 
-    return stopping  # type: ignore[return-value]
+    return cast(_F, stopping)
 
 
 class FaultyFiles(Files):

@@ -145,11 +145,11 @@ def _check_polls(polls: Sequence[Poll], known: Sequence[int], errors: Errors) ->
                 errors["int-nonmonotonic-poll"].append(f"{poll.client}: {before}, {after}")
             elif rank[after] != rank[before] + 1:
                 errors["int-poll-skip"].append(f"{poll.client}: {before}, {after}")
-        if (before := position.get(poll.client)) is not None:
-            if read[0] <= before:
-                errors["nonmonotonic-poll"].append(f"{poll.client}: {before}, {read[0]}")
-            elif rank[read[0]] != rank[before] + 1:
-                errors["poll-skip"].append(f"{poll.client}: {before}, {read[0]}")
+        if (last := position.get(poll.client)) is not None:
+            if read[0] <= last:
+                errors["nonmonotonic-poll"].append(f"{poll.client}: {last}, {read[0]}")
+            elif rank[read[0]] != rank[last] + 1:
+                errors["poll-skip"].append(f"{poll.client}: {last}, {read[0]}")
         elif rank[read[0]] != 0:
             errors["poll-skip"].append(f"{poll.client} begins at {read[0]}")
         position[poll.client] = read[-1]

@@ -6,24 +6,33 @@ import asyncio
 import os
 import sys
 import threading
+from collections.abc import Mapping
 
 from ottla.protocol.errors import InvalidConfig
 from ottla.remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
+from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
+from ottla.remote.storage_manager import LogSegmentData, StorageManagerInFront
 from ottla.remote.stores.local_directory import LocalDirectory
 from ottla.remote.transfers.worker_store import WORKER_MODULE
 
 
-class HostileStore(LocalDirectory):
+class HostileStore(StorageManagerInFront):
     """A storage manager whose calls hang, end their process, or raise exceptions that no caller expects."""
 
-    def configure(self, configs):
-        super().configure(configs)
+    def __init__(self) -> None:
+        super().__init__(LocalDirectory())
+
+    def configure(self, configs: Mapping[str, object]) -> None:
+        self.store.configure(configs)
         self._does = configs.get("does", "")
         program = sys.modules["__main__"].__spec__
         if self._does == "refuse" and program is not None and program.name == WORKER_MODULE:
             raise InvalidConfig("no worker, please")
 
-    def copy_log_segment_data(self, metadata, data):
+    def create(self) -> None:
+        self.store.create()
+
+    def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes:
         match self._does:
             case "hang":
                 threading.Event().wait()
@@ -44,7 +53,7 @@ class HostileStore(LocalDirectory):
         super().copy_log_segment_data(metadata, data)
         return f"{os.getpid()} {os.getpriority(os.PRIO_PROCESS, 0)}".encode()
 
-    def delete_log_segment_data(self, metadata):
+    def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
         if self._does == "hang at deletions":
             threading.Event().wait()
         super().delete_log_segment_data(metadata)

@@ -9,6 +9,7 @@ Several managers may share one topic: each broker has its own `MemoryTopic(..., 
 
 import asyncio
 from dataclasses import dataclass
+from typing import SupportsIndex
 from uuid import UUID
 
 from ottla.remote.errors import RetriableRemoteStorageError
@@ -60,8 +61,8 @@ class Log(list[bytes | None]):
         known = max((each for each in (0, *self.epochs, self._epoch) if each <= epoch), default=None)
         return None if known is None else (known, sum(each <= known for each in self.epochs))
 
-    def pop(self, *at) -> bytes | None:
-        value, self._epochs = super().pop(*at), self.epochs
+    def pop(self, at: SupportsIndex = -1, /) -> bytes | None:
+        value, self._epochs = super().pop(at), self.epochs
         self._truncated()
         return value
 
@@ -70,7 +71,7 @@ class Log(list[bytes | None]):
         super().clear()
         self._truncated()
 
-    def __delitem__(self, at) -> None:
+    def __delitem__(self, at: SupportsIndex | slice) -> None:
         self._epochs = self.epochs
         super().__delitem__(at)
         self._truncated()
@@ -103,7 +104,7 @@ class MemoryTopic:
     ) -> None:
         self._runtime = runtime
         self._batch = batch
-        self.partitions = shared.partitions if shared is not None else Partitions(partition_count)
+        self.partitions: Partitions = Partitions(partition_count) if shared is None else shared.partitions
         self.faults = Faults()
         self.opened_with: TopicSettings | None = None
         #: Raised by `open`.

@@ -34,7 +34,6 @@ from ottla.remote.segment_metadata import (
     RemoteLogSegmentMetadataUpdate,
     TopicIdPartition,
 )
-from ottla.replication.follower import Follower
 from ottla.runtime import Pool
 from ottla.storage.log import Log
 from tests.harness.remote_tier import TIERED, RemoteTier
@@ -59,8 +58,8 @@ class RemoteLogStage(Stage):
     #: No task goes on while a leader writes.
     before_a_write_s = 0
 
-    def __init__(self, follower: type[Follower] = Follower) -> None:
-        super().__init__(follower)
+    def _clear(self) -> None:
+        super()._clear()
         self.tier: RemoteTier
         self._folder: TemporaryDirectory[str] | None = None
         self._numbers: dict[RemoteLogSegmentId, int] = {}

@@ -30,7 +30,7 @@ its leader is a `Line`, which delivers one request when the story says so.
 
 import asyncio
 from asyncio import Future
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from unittest.mock import patch
 
@@ -154,7 +154,7 @@ class Line:
             await asyncio.sleep(_BACKOFF_S)
 
 
-_VERSIONS = {ApiKey.FETCH: 18, ApiKey.LIST_OFFSETS: 11, ApiKey.OFFSET_FOR_LEADER_EPOCH: 4}
+_VERSIONS: Mapping[int, int] = {ApiKey.FETCH: 18, ApiKey.LIST_OFFSETS: 11, ApiKey.OFFSET_FOR_LEADER_EPOCH: 4}
 _ASKED_OFFSETS = {
     LATEST: "where does your log end?",
     EARLIEST: "where does your log begin?",
@@ -230,6 +230,9 @@ class Stage:
 
     def __init__(self, follower: type[Follower] = Follower) -> None:
         self._follower = follower
+        self._clear()
+
+    def _clear(self) -> None:
         self._simulation: Simulation | None = None
         self.cluster: ReplicaCluster
         self.names: dict[str, int] = {}
@@ -292,7 +295,7 @@ class Stage:
 
     def _begin(self, names: list[str], *, max_bytes: int) -> None:
         self.close()
-        self.__init__(self._follower)  # type: ignore[misc]
+        self._clear()
         self._simulation = Simulation(seed=1)
         racks = {}
         for node_id, name in enumerate(names, 1):

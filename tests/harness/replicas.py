@@ -78,7 +78,7 @@ class ReplicaBroker:
         *,
         rack: str | None = None,
         log_dirs: Sequence[Path] = (DATA,),
-        fetching: Mapping[str, int] | None = None,
+        fetching: Mapping[str, Any] | None = None,
     ) -> None:
         self.cluster = cluster
         self.node_id = node_id
@@ -204,8 +204,8 @@ class ReplicaBroker:
     def _tampered(self, reply: Buffers) -> Buffers:
         return reply if self.tamper is None else [self.tamper(b"".join(reply))]
 
-    async def _tampered_later(self, reply: Awaitable[Buffers | None]) -> Buffers | None:
-        buffers = await reply
+    async def _tampered_later(self, reply: Awaitable[Any]) -> Buffers | None:
+        buffers: Buffers | None = await reply
         return None if buffers is None else self._tampered(buffers)
 
     async def stop(self) -> None:
@@ -283,7 +283,7 @@ class ReplicaCluster:
         *,
         racks: Mapping[int, str] | None = None,
         log_dirs: Sequence[Path] = (DATA,),
-        fetching: Mapping[str, int] | None = None,
+        fetching: Mapping[str, Any] | None = None,
         configs: Mapping[str, str] | None = None,
         tier: RemoteTier | None = None,
         selector: ReplicaSelector | None = None,
@@ -398,10 +398,3 @@ async def turns(count: int = 50) -> None:
     """Run all brokers until nothing is ready."""
     for _ in range(count):
         await asyncio.sleep(0)
-
-
-async def until(is_so: Callable[[], object], *, within_s: float = 60) -> None:
-    """Wait, in virtual time."""
-    async with asyncio.timeout(within_s):
-        while not is_so():  # noqa: ASYNC110 (looking costs nothing)
-            await asyncio.sleep(0.005)

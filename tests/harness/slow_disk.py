@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from ottla.command_line import main
 from ottla.storage.files import Files
@@ -47,9 +48,12 @@ def install(switch: Path) -> None:
     def is_rarely_cached(self: Files, *args: Any, **options: Any) -> bool:
         return is_cached(self, *args, **options) and not (seconds() and chance.random() < 0.5)
 
-    Files.fsync = delayed(Files.fsync, share=1, is_for_threads=False)  # type: ignore[method-assign]
-    Files.pread = delayed(Files.pread, share=_READ_SHARE, is_for_threads=True)  # type: ignore[method-assign]
-    Files.is_cached = is_rarely_cached  # type: ignore[method-assign]
+    patch.multiple(
+        Files,
+        fsync=delayed(Files.fsync, share=1, is_for_threads=False),
+        pread=delayed(Files.pread, share=_READ_SHARE, is_for_threads=True),
+        is_cached=is_rarely_cached,
+    ).start()
 
 
 def make_slow(switch: Path, seconds: float) -> None:

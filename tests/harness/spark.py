@@ -1,6 +1,7 @@
 """A Spark standalone cluster of processes on 127.0.0.1: one master, some workers with one core each."""
 
 import re
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -12,6 +13,10 @@ from ottla.bench.components.processes import Child
 _HOME: Final = Path(pyspark.__file__).parent
 _MASTER_UP: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 _WORKER_UP: Final = re.compile(r"Successfully registered with master")
+
+
+def _is_up(worker: Child) -> bool:
+    return _WORKER_UP.search(worker.output()) is not None
 
 
 class StandaloneCluster:
@@ -49,7 +54,7 @@ class StandaloneCluster:
                 for number in range(self._worker_count)
             ]
             for worker in workers:
-                worker.wait_until(lambda child=worker: _WORKER_UP.search(child.output()) is not None)
+                worker.wait_until(partial(_is_up, worker))
         except BaseException:
             self._kill()
             raise

@@ -27,7 +27,6 @@ from ottla.protocol.records.batch import batches
 from ottla.protocol.records.record import records
 from ottla.remote.errors import RetriableRemoteStorageError
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
-from ottla.replication.follower import Follower
 from ottla.replication.replica_selector import LocalAwareRackReplicaSelector
 from ottla.runtime import Pool
 from ottla.storage.log import Log
@@ -47,8 +46,8 @@ class TieredStage(Stage):
     #: Reads of the remote tier take a while.
     consumers_wait_ms = 500
 
-    def __init__(self, follower: type[Follower] = Follower) -> None:
-        super().__init__(follower)
+    def _clear(self) -> None:
+        super()._clear()
         self._names_of_copies: dict[Any, str] = {}
 
     def __call__(self, line: str) -> list[str]:

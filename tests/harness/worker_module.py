@@ -2,14 +2,16 @@
 
 import sys
 import threading
+from collections.abc import Callable
 
 from ottla.runtime.worker_main import serve
+from ottla.runtime.workers import Handler
 
 
-def make_handler(setup):
+def make_handler(setup: object) -> Handler:
     """Handles "double": asks for a number; "hang": asks, and never returns; "leave": ends its thread; else an error."""
 
-    def handle(request, ask):
+    def handle(request: object, ask: Callable[[object], int]) -> object:
         match request:
             case "double":
                 return f"{setup} {2 * ask('which?')}"

@@ -33,6 +33,7 @@ from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.types import TopicPartition
 from tests.harness.faulty_files import FaultyFiles
+from tests.harness.waiting import until
 
 pytestmark = pytest.mark.logs("has not responded for")
 
@@ -165,9 +166,7 @@ def test_clients_that_take_all_connections_do_not_cut_replication_off():
 
     async def until_written(codes):
         seen = len(codes)
-        async with asyncio.timeout(60):
-            while ErrorCode.none not in codes[seen + 1 :]:  # noqa: ASYNC110 (virtual time)
-                await asyncio.sleep(0.1)
+        await until(lambda: ErrorCode.none in codes[seen + 1 :], pause_s=0.1)
 
     run_story(story, **{"min.insync.replicas": "3"})
 

@@ -26,15 +26,10 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from ottla.protocol.types import TopicPartition
+from tests.harness.waiting import until
 
 A, B = Path("/disks/a"), Path("/disks/b")
 _BROKER_RESOURCE, _SET = 4, 0
-
-
-async def until(is_so):
-    async with asyncio.timeout(60):
-        while not is_so():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
 
 
 async def ask(world, broker_id, key, version, request):
@@ -199,9 +194,7 @@ def test_the_old_directory_fails_when_the_metadata_names_the_new_one():
             return world.nodes[by].broker.metadata.image.topics_by_name["t"].partitions[0]
 
         assert await move(world, 1, "t", A) == ErrorCode.none
-        async with asyncio.timeout(60):
-            while known(by=1).directories[0] != ids[A]:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await until(lambda: known(by=1).directories[0] == ids[A], pause_s=0.001)
         assert log_dir(world, 1, "t") == B, "it has not moved yet"
         broker.replicas.logs.take_offline(B, OSError(errno.EIO, "Input/output error"))
         await until(lambda: (known(by=2).leader, known(by=2).isr) == (2, (2,)))

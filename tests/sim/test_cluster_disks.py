@@ -2,8 +2,8 @@
 and clients go on (KIP-112, KIP-858).
 """
 
-import asyncio
 import errno
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.records.builder import build_batch, simple_records
+from tests.harness.waiting import until, until_answered
 
 LASTING, FAILING = Path("/disks/a"), Path("/disks/b")
 PARTITIONS = 12
@@ -27,6 +28,10 @@ async def produce(world, partition, leader):
     produced = await client.request(ApiKey.PRODUCE, 12, request)
     await client.close()
     return produced.responses[0].partition_responses[0].error_code
+
+
+async def is_produced(world, partition, leader):
+    return await produce(world, partition, leader) == ErrorCode.none
 
 
 def partitions(world, through):
@@ -52,13 +57,14 @@ def test_a_directory_that_fails_moves_leadership_away():
             return image.directories[image.replicas.index(broker_id)]
 
         # The controller gets the replicas' directories: so it knows which ones the failure concerns.
-        async with asyncio.timeout(60):
-            while any(  # noqa: ASYNC110
-                known(each, broker_id) not in ids[broker_id].values()
+        await until(
+            lambda: all(
+                known(each, broker_id) in ids[broker_id].values()
                 for each in range(PARTITIONS)
                 for broker_id in BROKERS
-            ):
-                await asyncio.sleep(0.05)
+            ),
+            pause_s=0.05,
+        )
         for partition, leader in leaders.items():
             assert await produce(world, partition, leader) == ErrorCode.none
         first = next(each for each in leaders if known(each, leaders[each]) == ids[leaders[each]][FAILING])
@@ -68,18 +74,17 @@ def test_a_directory_that_fails_moves_leadership_away():
 
         world.disks[victim].fail("write", errno=errno.EIO, under=FAILING, is_lasting=True)
         assert await produce(world, first, victim) == ErrorCode.kafka_storage_error
-        async with asyncio.timeout(60):
-            while any(victim in partitions(world, 2)[each].isr for each in hit):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await until(lambda: all(victim not in partitions(world, 2)[each].isr for each in hit), pause_s=0.05)
         now = dict(partitions(world, 2))
         for partition, image in now.items():
             if partition in hit:
                 assert victim not in (image.leader, *image.isr)
             else:
                 assert set(image.isr) == set(BROKERS)
-            async with asyncio.timeout(5):
-                while await produce(world, partition, image.leader) != ErrorCode.none:  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)  # it has not replayed its election yet
+            # The leader may not have replayed its election yet.
+            await until_answered(
+                partial(is_produced, world, partition, image.leader), within_s=5, pause_s=0.05
+            )
         assert not world.nodes[victim].failure.done()
 
     run_story(story, **{"log.dirs": f"{LASTING},{FAILING}"})

@@ -23,6 +23,7 @@ from ottla.protocol.messages.create_topics import (
 )
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.protocol.types import TopicPartition
+from tests.harness.waiting import until
 
 A, B, C = Path("/disks/a"), Path("/disks/b"), Path("/disks/c")
 TOPIC = "t"
@@ -37,12 +38,6 @@ def image(world, by, index):
 
 def log_of(world, broker_id, index):
     return world.nodes[broker_id].broker.replicas.logs.get(TopicPartition(TOPIC, index))
-
-
-async def until(is_so):
-    async with asyncio.timeout(60):
-        while not is_so():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
 
 
 async def written(world, replicas, *, min_isr=2):

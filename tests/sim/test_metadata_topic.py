@@ -22,6 +22,7 @@ from ottla.remote.segment_metadata import (
 from ottla.remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
 from ottla.remote.topic_metadata.topic import TOPIC
 from ottla.storage.leader_epoch_cache import EpochEntry
+from tests.harness.waiting import until
 
 pytestmark = pytest.mark.logs("has not responded for", "a heartbeat to the controller failed")
 
@@ -72,10 +73,10 @@ class Managers:
             await self._managers.pop(broker_id).close()
 
     async def until_ready(self, *broker_ids):
-        async with asyncio.timeout(120):
-            for broker_id in broker_ids:
-                while not all(self[broker_id].is_ready(each) for each in USERS):  # noqa: ASYNC110 (virtual time)
-                    await asyncio.sleep(0.05)
+        await until(
+            lambda: all(self[broker_id].is_ready(each) for broker_id in broker_ids for each in USERS),
+            within_s=120, pause_s=0.05,
+        )  # fmt: skip
 
     async def copy(self, broker_id, user, start, end):
         self._next_id += 1

@@ -6,6 +6,8 @@ import pytest
 from booted_world import BROKERS, CONTROLLERS, run_story
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.harness.waiting import until_answered
+
 pytestmark = pytest.mark.logs(
     "has not responded for", "a heartbeat to the controller", "Fetch from broker", "AlterPartition",
     "controlled shutdown", "has fenced this broker", "fencing broker", "failed",
@@ -47,9 +49,7 @@ class Prometheus:
         return sum([(await self.page(each))[(name,)] for each in node_ids])
 
     async def until(self, condition):
-        async with asyncio.timeout(120):
-            while not await condition():  # noqa: ASYNC110 (virtual time)
-                await asyncio.sleep(1)
+        await until_answered(condition, within_s=120, pause_s=1)
 
 
 def run(story):

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import functions as F  # noqa: N812 - as Spark's users call it
+from pyspark.sql import functions as F
 
 from ottla.bench.components.processes import PATIENCE_S, wait_until
 from tests.compat.admin import admin_of, create_topic, produce

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import click
@@ -77,7 +77,7 @@ def dump(path: Path, files: Files, options: DumpOptions) -> Iterator[Row]:
         yield {"kind": row["kind"], "file": str(path), **row}
 
 
-def _row(path: Path, kind: str, **fields: Any) -> Row:  # noqa: ANN401 any content of the file
+def _row(path: Path, kind: str, **fields: object) -> Row:
     return {"kind": kind, "file": str(path), **fields}
 
 

@@ -99,6 +99,10 @@ class FetchAnswer(NamedTuple):
     rows: Sequence[tuple[Key, Records | Divergence | ErrorCode]]
 
 
+#: The default: the settings are immutable.
+_CONNECTIONS: Final = ClientSettings(response_max_bytes=128 * 1024 * 1024)
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class FetcherSettings:
     """Configuration of the fetchers; names are those of Kafka's keys after `replica.fetch.`."""
@@ -113,7 +117,7 @@ class FetcherSettings:
     request_timeout_ms: int = 30_000
     #: A response may exceed the requested size: by one batch, which a leader accepts up to a request's size, and by
     #: the other fields of each partition. A response above this `response_max_bytes` is invalid.
-    connections: ClientSettings = ClientSettings(response_max_bytes=128 * 1024 * 1024)  # noqa: RUF009 (frozen)
+    connections: ClientSettings = _CONNECTIONS
 
 
 class LeaderEndpoint:

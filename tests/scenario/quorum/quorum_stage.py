@@ -117,6 +117,9 @@ class Stage:
     """The stage of stories about the metadata quorum: nodes, their logs, and the messages between them."""
 
     def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
         self.nodes: dict[int, Node] = {}
         self._down: set[int] = set()
         self._cut: set[int] = set()
@@ -228,7 +231,7 @@ class Stage:
     # -- nodes
 
     def _begin(self, words: list[str]) -> None:
-        self.__init__()  # type: ignore[misc]
+        self._clear()
         self._is_quiet = True
         is_static = "of" in words
         ids = [int(word) for word in (words[: words.index("of")] if is_static else words)]

@@ -14,7 +14,7 @@ import concurrent.futures
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -82,7 +82,8 @@ class Weather:
 
     def clear(self) -> None:
         """A store without faults."""
-        self.__init__()  # type: ignore[misc]  # every field as at first
+        for each in fields(self):
+            setattr(self, each.name, each.default)
 
 
 class Bucket:

@@ -7,12 +7,34 @@ goes on in the old one.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from cluster_isolation import Isolation
 
+from ottla.protocol.records.batch import BatchHeader
 from ottla.protocol.records.record import records as records_of
 from ottla.storage.log import Log
+
+
+class BatchReader(Protocol):
+    """The batches of a log, as `ottla.storage.log_reader.LogReader` reads them."""
+
+    def records_since(
+        self, offset: int, *, end: int | None = None
+    ) -> Iterator[tuple[BatchHeader, memoryview]]: ...
+
+
+class CommittedLog(Protocol):
+    """A log whose committed records a ledger writes down."""
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def local_log_start_offset(self) -> int: ...
+
+    @property
+    def reader(self) -> BatchReader: ...
 
 
 class Batch(NamedTuple):
@@ -55,7 +77,7 @@ class Ledger:
     #: What each isolation level shows of it.
     isolation: Isolation = field(default_factory=Isolation)
 
-    def commit(self, log: Log) -> None:
+    def commit(self, log: CommittedLog) -> None:
         """A leader's high watermark may have moved beyond all that was committed."""
         end = log.high_watermark
         if end <= self.end:

@@ -45,6 +45,7 @@ from ottla.remote.segment_metadata import (
 )
 from ottla.remote.storage_manager import IndexType
 from ottla.remote.stores.object_storage import key_of, parse_key
+from ottla.remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
 from ottla.remote.topic_metadata.records import from_value
 from ottla.remote.topic_metadata.topic import TOPIC
 from ottla.storage.leader_epoch_cache import EpochEntry
@@ -295,8 +296,8 @@ class TierJudge:
         for machine in machines:
             remote = None if machine.broker is None else machine.broker.remote
             if remote is not None:
-                # Of its own kind, as no other is configured.
-                for partition, user in remote.metadata._user_partitions.items():  # type: ignore[attr-defined]
+                assert isinstance(remote.metadata, TopicBasedRemoteLogMetadataManager), remote.metadata
+                for partition, user in remote.metadata._user_partitions.items():
                     if user.is_ready:
                         yield machine, partition, list(user.cache.segments())
 

@@ -1,5 +1,6 @@
 """The judge's own model of transactions where it has not seen the beginning of a log."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 from cluster_ledger import Ledger
 from cluster_tiers import _is_decided
 
-from ottla.protocol.records.batch import batches
+from ottla.protocol.records.batch import BatchHeader, batches
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.control import EndTransactionMarker, build_end_transaction_marker
 from ottla.storage.transaction_index import AbortedTransaction
@@ -35,10 +36,12 @@ class Found:
     def reader(self) -> "Found":
         return self
 
-    def records_since(self, start: int, *, end: int) -> Any:
-        for offset in range(start, end):
-            [batch] = batches(memoryview(batch_of(self.text[offset], offset)))
-            yield batch
+    def records_since(
+        self, offset: int, *, end: int | None = None
+    ) -> Iterator[tuple[BatchHeader, memoryview]]:
+        last = len(self.text) if end is None else end
+        for position in range(offset, last):
+            yield from batches(memoryview(batch_of(self.text[position], position)))
 
 
 def batch_of(letter: str, offset: int) -> bytes:
@@ -82,7 +85,7 @@ def aborted(producer_id: int, first: int, last: int) -> AbortedTransaction:
 )  # fmt: skip
 def test_a_transaction_that_began_before_the_ledger(text, known_from, index, is_right):
     ledger = Ledger()
-    ledger.commit(Found(text, known_from))  # type: ignore[arg-type]
+    ledger.commit(Found(text, known_from))
     copy: Any = SimpleNamespace(start_offset=2, end_offset=4)
     assert _is_decided(ledger, copy, index, log_start_offset=0) is is_right
 
@@ -90,9 +93,9 @@ def test_a_transaction_that_began_before_the_ledger(text, known_from, index, is_
 def test_a_gap_may_have_ended_what_was_open():
     """Otherwise a transaction would stay open, and no copy behind it be decided."""
     ledger = Ledger()
-    ledger.commit(Found("ab", 0))  # type: ignore[arg-type]
+    ledger.commit(Found("ab", 0))
     assert ledger.last_stable_offset() == 0
-    ledger.commit(Found("abABbB", 4))  # type: ignore[arg-type]
+    ledger.commit(Found("abABbB", 4))
     assert ledger.last_stable_offset() == 6
     assert ledger.isolation.aborted == [AbortedTransaction(1, 4, 5, -1)]
 
@@ -100,5 +103,5 @@ def test_a_gap_may_have_ended_what_was_open():
 def test_a_transaction_whose_records_are_deleted_holds_nothing_back():
     """A replica that was restarted since, and a new one, do not know it."""
     ledger = Ledger()
-    ledger.commit(Found("aabc", 0))  # type: ignore[arg-type]
+    ledger.commit(Found("aabc", 0))
     assert [ledger.last_stable_offset(start) for start in range(5)] == [0, 0, 2, 3, 4]

@@ -39,6 +39,7 @@ from ottla.protocol.messages.broker_registration import BrokerRegistrationReques
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.runtime.simulated import SimulatedRuntime, Simulation
 from tests.harness.faulty_files import FaultyFiles, Loss
+from tests.harness.waiting import until
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 LOG_DIR = Path("/disk")
@@ -338,9 +339,7 @@ class World:
         ]
 
     async def until_active(self, *, within_s: float = 60) -> Node:
-        async with asyncio.timeout(within_s):
-            while not self.active:  # noqa: ASYNC110 (virtual time: looking costs nothing)
-                await asyncio.sleep(0.01)
+        await until(lambda: self.active, within_s=within_s, pause_s=0.01)
         return self.active[-1]
 
     async def until_equal(self, *, within_s: float = 120) -> None:

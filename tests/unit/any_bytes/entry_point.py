@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from struct import Struct
+from typing import Any
 
 from ottla.metadata import frame as metadata_frame
 from ottla.metadata.records import RECORD_CLASSES as METADATA_CLASSES
@@ -65,9 +66,9 @@ def entry_point(
     return add
 
 
-def batch_of(count: int, **fields: object) -> bytes:
+def batch_of(count: int, **fields: Any) -> bytes:
     pairs = [(b"key", b"value %d" % number) for number in range(count)]
-    return bytes(build_batch(simple_records(pairs, timestamp=NOW_MS), **fields))  # type: ignore[arg-type]
+    return bytes(build_batch(simple_records(pairs, timestamp=NOW_MS), **fields))
 
 
 @cache

@@ -1,6 +1,6 @@
 """Entry points of the remote tier's files on the local disk, and of what a store returns for a copy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
@@ -19,7 +19,15 @@ from ottla.remote.reading.index_cache_files import DIRECTORY, IndexFiles
 from ottla.remote.rebuilding import NotRebuilt, metadata_of
 from ottla.remote.segment_metadata import RemotePartitionDeleteMetadata
 from ottla.remote.storage_manager import IndexType
-from ottla.remote.stores.object_storage import StoredObject, key_of, parse_key
+from ottla.remote.stores.object_storage import (
+    ListedObject,
+    ObjectStorage,
+    ObjectStore,
+    Source,
+    StoredObject,
+    key_of,
+    parse_key,
+)
 from ottla.remote.stores.stored_segments import StoredSegment
 from ottla.remote.topic_metadata import snapshot
 from ottla.remote.topic_metadata.overview import CopiesOverview
@@ -83,24 +91,42 @@ def remote_metadata_files(data: bytes) -> None:
     snapshot.encode(subscriber, metadata_topic_id=_METADATA_TOPIC, position=position)
 
 
-class _Store:
-    """A store whose objects, of every copy, are these; None: the segment's batches."""
+class _Objects:
+    """An object store whose objects, of every copy, are these; None: the segment's batches."""
 
     def __init__(self, contents: dict[IndexType | None, bytes]) -> None:
         self.contents = contents
-
-    def fetch_index(self, _: object, index_type: IndexType) -> BytesIO:
-        return BytesIO(self.contents[index_type])
-
-    def fetch_log_segment(
-        self, _: object, *, start_position: int, end_position: int | None = None
-    ) -> BytesIO:
-        return BytesIO(self.contents[None][start_position:end_position])
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> BytesIO:
         parsed = parse_key(key, 0)
         assert parsed is not None, key
         return BytesIO(self.contents[parsed.index_type][start:end])
+
+    def put(self, key: str, source: Source) -> None:
+        raise AssertionError(f"{key} is written")
+
+    def delete(self, keys: Iterable[str]) -> None:
+        raise AssertionError(f"{[*keys]} are deleted")
+
+    def list(self, prefix: str = "") -> Iterator[ListedObject]:
+        raise AssertionError(f"{prefix} is listed")
+
+    def close(self) -> None:
+        """Do nothing, since nothing is open."""
+
+
+class _Store(ObjectStorage):
+    """A storage manager on these objects."""
+
+    def __init__(self, contents: dict[IndexType | None, bytes]) -> None:
+        super().__init__()
+        self._contents = contents
+
+    def configure(self, configs: Mapping[str, object]) -> None:
+        """Do nothing, since there are no settings."""
+
+    def open_store(self) -> ObjectStore:
+        return _Objects(self._contents)
 
 
 _BATCHES = b"".join(batch_of(1)[:7] + bytes((number,)) + batch_of(1)[8:] for number in range(3))
@@ -133,9 +159,9 @@ def objects_of_copies(data: bytes) -> None:
         return
     store = _Store(_with_one_replaced(data))
     with folder() as path:
-        _read_all(store, IndexFiles(path / DIRECTORY, files=FILES, store=store))  # type: ignore[arg-type]
-    read_epochs(store, _COPY)  # type: ignore[arg-type]
-    read_snapshot(store, _COPY)  # type: ignore[arg-type]
+        _read_all(store, IndexFiles(path / DIRECTORY, files=FILES, store=store))
+    read_epochs(store, _COPY)
+    read_snapshot(store, _COPY)
 
 
 def _read_all(store: _Store, files: IndexFiles) -> None:
@@ -145,7 +171,7 @@ def _read_all(store: _Store, files: IndexFiles) -> None:
 
 
 def _read_by(store: _Store, files: IndexFiles, offsets: Path, times: Path, aborted: Path) -> None:
-    reads = CopyReader(store, files)  # type: ignore[arg-type]
+    reads = CopyReader(store, files)
     for offset in range(4):
         reads.read(_COPY, offsets, offset=offset, end_offset=3, continuation=None, max_bytes=100)
     for timestamp in (0, 7, 1 << 62):
@@ -164,7 +190,7 @@ def rebuilt_metadata(data: bytes) -> None:
     segment = StoredSegment(segment_id=_COPY.segment_id, start_offset=0)
     for kind, content in contents.items():
         segment.objects[kind] = StoredObject(_COPY.segment_id, 0, kind, len(content))
-    copy = metadata_of(segment, _Store(contents), broker_id=1, now_ms=0)
+    copy = metadata_of(segment, _Objects(contents), broker_id=1, now_ms=0)
     assert from_value(to_value(copy)) == copy
 
 
@@ -177,7 +203,7 @@ _NAMES = tuple(
 
 def _cached() -> Sequence[bytes]:
     with folder() as path:
-        files = IndexFiles(path / DIRECTORY, files=FILES, store=_Store(_CONTENTS))  # type: ignore[arg-type]
+        files = IndexFiles(path / DIRECTORY, files=FILES, store=_Store(_CONTENTS))
         _read_all(_Store(_CONTENTS), files)
         return [
             bytes((number,)) + (files.directory / name).read_bytes() for number, name in enumerate(_NAMES)
@@ -191,10 +217,10 @@ def cached_indexes(data: bytes) -> None:
         return
     store = _Store(_CONTENTS)
     with folder() as path:
-        before = IndexFiles(path / DIRECTORY, files=FILES, store=store)  # type: ignore[arg-type]
+        before = IndexFiles(path / DIRECTORY, files=FILES, store=store)
         _read_all(store, before)
         (before.directory / _NAMES[data[0] % len(_NAMES)]).write_bytes(data[1:])
-        files = IndexFiles(path / DIRECTORY, files=FILES, store=store)  # type: ignore[arg-type]
+        files = IndexFiles(path / DIRECTORY, files=FILES, store=store)
         found = {each.index_type: each.path for each in files.open() if files.is_valid(each.path)}
         paths = [found.get(each) or files.fetch(_COPY, each).path for each in _INDEXES]
         _read_by(store, files, *paths)
@@ -214,7 +240,7 @@ def names_in_the_index_cache(data: bytes) -> None:
             (there / "more").mkdir(parents=True)
         else:
             there.write_bytes(b"x")
-        files = IndexFiles(path / DIRECTORY, files=FILES, store=_Store(_CONTENTS))  # type: ignore[arg-type]
+        files = IndexFiles(path / DIRECTORY, files=FILES, store=_Store(_CONTENTS))
         for each in files.open():
             files.is_valid(each.path)
             files.remove([each.path])

@@ -41,7 +41,7 @@ _NO_READERS = (
 )
 
 #: How the functions are called that take a key, and which argument it is.
-_ACCESSORS = {"get": 0, "listener_value": 1, "dynamic_value": 0, "topic_setting": 1}
+_ACCESSORS = {"get": 0, "_list": 0, "_int": 0, "listener_value": 1, "dynamic_value": 0, "topic_setting": 1}
 
 #: What a BrokerConfig or LogConfig is called where its attributes are read.
 _NAMES = ("config", "_config", "current")

@@ -133,9 +133,9 @@ def test_partitions_that_differ_in_epochs_only_are_decided_once(monkeypatch: pyt
     machine.create("t", *[[1, 2, 3]] * 50, *[[2, 3, 1]] * 50)
     decided: list[int] = []
 
-    def decide(*args: object, index: int, **rest: object) -> object:
+    def decide(*args: Any, index: int, **rest: Any) -> object:
         decided.append(index)
-        return partition_change.partition_change(*args, index=index, **rest)  # type: ignore[arg-type]
+        return partition_change.partition_change(*args, index=index, **rest)
 
     monkeypatch.setattr(draft, "partition_change", decide)
     machine.now_ms += 10**6

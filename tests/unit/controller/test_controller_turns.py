@@ -332,7 +332,7 @@ async def test_requests_are_decided_in_the_order_of_arrival(shell: Shell, monkey
     decided: list[str] = []
     carry_out = controller._carry_out
 
-    def note(active, result, batches):  # type: ignore[no-untyped-def]
+    def note(active: Any, result: Any, batches: Any) -> Any:
         decided.append(result.response.topics[0].name)
         return carry_out(active, result, batches)
 

@@ -1,6 +1,5 @@
 """Metadata managers that share a topic in memory, on virtual time."""
 
-import asyncio
 from dataclasses import replace
 
 from remote_support import PARTITION, copy_of, to
@@ -12,6 +11,7 @@ from ottla.remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManag
 from ottla.remote.topic_metadata.topic import MetadataTopic
 from ottla.runtime.simulated import SimulatedRuntime
 from tests.harness.memory_topic import MemoryTopic
+from tests.harness.waiting import until
 
 
 def partition(number):
@@ -67,9 +67,10 @@ class Brokers:
 
 
 async def until_ready(manager, *partitions, timeout_s=60):
-    async with asyncio.timeout(timeout_s):
-        while not all(manager.is_ready(each) for each in partitions or [PARTITION]):  # noqa: ASYNC110 (virtual time)
-            await asyncio.sleep(0.01)
+    await until(
+        lambda: all(manager.is_ready(each) for each in partitions or [PARTITION]),
+        within_s=timeout_s, pause_s=0.01,
+    )  # fmt: skip
 
 
 def scene_of(folder):

@@ -17,6 +17,7 @@ from ottla.protocol.types import TopicPartition
 from ottla.remote.segment_metadata import RemotePartitionDeleteMetadata, TopicIdPartition
 from ottla.remote.topic_metadata.overview import CopiesOverview
 from ottla.remote.topic_metadata.subscriber import UserPartition
+from tests.harness.waiting import until
 
 ONE, TWO = partition(0), partition(1)
 MARKED, STARTED, FINISHED = DeleteState
@@ -32,10 +33,8 @@ def deletion(state, of=ONE):
 
 
 async def overview_of(manager):
-    async with asyncio.timeout(60):
-        while (found := manager.overview(0)) is None:  # noqa: ASYNC110 (virtual time)
-            await asyncio.sleep(0.01)
-    return found
+    await until(lambda: manager.overview(0) is not None, pause_s=0.01)
+    return manager.overview(0)
 
 
 @pytest.mark.parametrize(

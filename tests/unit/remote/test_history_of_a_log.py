@@ -40,7 +40,10 @@ def options(twins, **given):
     return TierOptions.of({"subscribe": "orders", "path": path, "maxPartitionBytes": "300"} | given)
 
 
-def planned(twins, bounds=Bounds(), **given):  # noqa: B008 (immutable)
+EVERYTHING = Bounds()
+
+
+def planned(twins, bounds=EVERYTHING, **given):
     """The tasks; the metadata is made from the objects."""
     return plan(twins.store.inner, options(twins, **given), bounds)
 

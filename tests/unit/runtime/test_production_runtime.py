@@ -14,6 +14,7 @@ from ottla.runtime import Pool, SocketOptions, accepting, production
 from ottla.runtime.accepting import ACCEPTS_PER_TURN
 from ottla.runtime.pools import THREADS
 from ottla.runtime.production import ProductionRuntime, allow_open_files, run
+from tests.harness.waiting import until
 
 
 class Echo(asyncio.Protocol):
@@ -98,8 +99,7 @@ def test_connections_leave_descriptors_to_files(monkeypatch):
                 assert await runtime.loop.run_in_executor(None, refused.recv, 1) == b""
             assert not accepted
         with socket.create_connection(("127.0.0.1", listening.port)):
-            while not accepted:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            await until(lambda: accepted)
         listening.close()
 
     run(main)

@@ -8,6 +8,7 @@ from ottla.runtime.jitter import JITTER
 from ottla.runtime.production import run
 from ottla.runtime.simulated import SimulatedRuntime
 from ottla.runtime.supervision import MAX_BACKOFF_S
+from tests.harness.waiting import until
 
 
 class Service:
@@ -176,8 +177,7 @@ def test_services_of_a_real_node():
         runtime.on_task_failure(reported.append)
         service = Service(runtime, failures=1)
         runtime.supervise(service.run, name="cleaner")
-        while len(service.starts) < 2:  # noqa: ASYNC110 (it starts by itself)
-            await asyncio.sleep(0.001)
+        await until(lambda: len(service.starts) == 2)
         assert [each.task_name for each in reported] == ["cleaner"]
         assert runtime.task_failures == {"cleaner": 1}
 

@@ -7,9 +7,11 @@ import asyncio
 import pytest
 from http_client import HttpClient
 
+from ottla.bench.components.processes import PATIENCE_S
 from ottla.broker.metrics import http_server
 from ottla.broker.metrics.http_server import HttpResponse, HttpServer
 from ottla.runtime.production import run
+from tests.harness.waiting import until
 
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 SIZE = 20_000_000
@@ -17,8 +19,7 @@ SIZE = 20_000_000
 
 async def is_asked(asked):
     """Wait for the first request, which comes by another connection."""
-    while not asked:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    await until(lambda: asked, within_s=PATIENCE_S)
 
 
 async def serve(runtime, scenario):

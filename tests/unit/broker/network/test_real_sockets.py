@@ -4,6 +4,7 @@ import asyncio
 import resource
 import socket
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from network_support import PREFIX, Client, Handler, frame
@@ -11,6 +12,7 @@ from network_support import PREFIX, Client, Handler, frame
 from ottla.bench.components.processes import PATIENCE_S
 from ottla.broker.network import NetworkServer, NetworkSettings
 from ottla.runtime.production import run
+from tests.harness.waiting import until
 
 
 class Serving:
@@ -40,9 +42,7 @@ class Serving:
 
     async def until(self, condition):
         """Waits for the other end of a real socket; fails when it does nothing for too long."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():  # noqa: ASYNC110 (the other end is the kernel's)
-                await asyncio.sleep(0.002)
+        await until(condition, within_s=PATIENCE_S)
 
 
 def test_sizes_order_and_parking():
@@ -187,7 +187,7 @@ def test_a_closing_connection_whose_peer_does_not_read_is_cut_off():
 
 
 def resident_bytes():
-    with open("/proc/self/statm") as statm:  # noqa: PTH123
+    with Path("/proc/self/statm").open() as statm:
         return int(statm.read().split()[1]) * resource.getpagesize()
 
 

@@ -8,6 +8,7 @@ import pytest
 from network_support import PREFIX, frame
 
 from ottla.broker.network.receive_buffer import MIN_BYTES, SHARED_BYTES
+from tests.harness.waiting import until
 
 FRAME = 1_000_000
 
@@ -50,8 +51,7 @@ def test_a_sender_without_pause_does_not_keep_the_others_out(world):
         await asyncio.sleep(0.005)
         assert world.handler.seen
         other.send(b"o" * 100_000)
-        while b"o" * 100_000 not in world.handler.seen:  # noqa: ASYNC110 (virtual time)
-            await asyncio.sleep(0.001)
+        await until(lambda: b"o" * 100_000 in world.handler.seen, pause_s=0.001)
         assert len(world.handler.seen) < 50
         await asyncio.sleep(10)
         assert len(busy.replies) == 100

@@ -21,6 +21,7 @@ from ottla.storage.log_availability import DESCRIPTORS_RETRY_S
 from ottla.storage.manager.log_creation import LogCreation
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
+from tests.harness.waiting import until
 
 A, B = Path("/disks/a"), Path("/disks/b")
 COUNT = 100
@@ -50,8 +51,7 @@ def create(cluster: ReplicaCluster, topic_id: UUID = TOPIC_ID, count: int = COUN
 
 async def some_are_made(broker: ReplicaBroker) -> None:
     """Wait for the first part, and not for all."""
-    while not broker.logs.logs:  # noqa: ASYNC110 (each turn of the loop is of interest)
-        await asyncio.sleep(0)
+    await until(lambda: broker.logs.logs, pause_s=0)
     assert len(broker.logs.logs) < COUNT
 
 

@@ -2,7 +2,6 @@
 happens meanwhile.
 """
 
-import asyncio
 import errno
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from ottla.protocol.errors import KafkaStorageError, NotLeaderOrFollower, Unknow
 from ottla.protocol.types import TopicPartition
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
+from tests.harness.waiting import until
 
 A, B = Path("/disks/a"), Path("/disks/b")
 COUNT = 1000
@@ -68,8 +68,7 @@ def epochs(broker: ReplicaBroker) -> dict[int, int]:
 
 async def some_are_changed(broker: ReplicaBroker) -> None:
     """Wait for the first turn, and not for all."""
-    while not broker.partition(PARTITIONS[0]).leader_epoch:  # noqa: ASYNC110 (each turn of the loop is of interest)
-        await asyncio.sleep(0)
+    await until(lambda: broker.partition(PARTITIONS[0]).leader_epoch, pause_s=0)
     assert not broker.partition(PARTITIONS[-1]).leader_epoch
 
 

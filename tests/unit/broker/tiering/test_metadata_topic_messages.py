@@ -79,7 +79,10 @@ def forged(
 EMPTY = bytes([12, 0, 0, 0, 1, 1, 0])  # a record without key and value
 
 
-def found_in(data, position=Position(0)):  # noqa: B008 (a tuple)
+BEGINNING = Position(0)
+
+
+def found_in(data, position=BEGINNING):
     found = records_from(memoryview(data), 0, position)
     return [
         (each.offset, "unreadable" if isinstance(each.value, KafkaError) else each.value)

@@ -38,6 +38,7 @@ from ottla.remote.topic_metadata.topic import TOPIC
 from ottla.runtime.simulated import SimulatedRuntime
 from ottla.storage.leader_epoch_cache import EpochEntry
 from tests.harness.memory_topic import MemoryTopic
+from tests.harness.waiting import until
 
 DEADLINE_MS = 60_000
 METADATA_PARTITIONS = 3
@@ -190,9 +191,7 @@ class Cluster:
         return sum(each.state is State.DELETE_SEGMENT_FINISHED for each in changes)
 
     async def until(self, condition, timeout_s=3600):
-        async with asyncio.timeout(timeout_s):
-            while not condition():  # noqa: ASYNC110 (virtual time)
-                await asyncio.sleep(0.1)
+        await until(condition, within_s=timeout_s, pause_s=0.1)
 
     async def until_deleted(self, *partitions, timeout_s=3600):
         await self.until(

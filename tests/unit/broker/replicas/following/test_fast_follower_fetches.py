@@ -24,7 +24,7 @@ from ottla.protocol.messages.fetch import (
 )
 from ottla.replication.follower import Divergence, Records
 from ottla.replication.follower_session import SessionRequest
-from tests.harness.replicas import until
+from tests.harness.waiting import until
 
 VERSIONS = range(13, 19)
 TOPICS = [UUID(int=number) for number in (1, 2, 300)]

@@ -7,8 +7,8 @@ from test_tiered_fetcher import PRODUCER, at, counters, end, run, start, tiered,
 
 from ottla.protocol.errors import OutOfOrderSequenceNumber
 from tests.harness.faulty_files import Loss
-from tests.harness.replicas import until
 from tests.harness.tiered_replicas import TieredCluster
+from tests.harness.waiting import until
 
 
 def tier_more(cluster, index=0):

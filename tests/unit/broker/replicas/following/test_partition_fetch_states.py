@@ -4,7 +4,8 @@ import asyncio
 
 from replica_fetcher_support import at, replicating, run, write
 
-from tests.harness.replicas import turns, until
+from tests.harness.replicas import turns
+from tests.harness.waiting import until
 
 
 def test_nothing_is_fetched_for_a_log_that_cannot_be_written(simulation, caplog):

@@ -14,7 +14,8 @@ from ottla.protocol.errors import ErrorCode, InvalidFetchSessionEpoch, KafkaErro
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.types import TopicPartition
 from tests.harness.faulty_files import Loss
-from tests.harness.replicas import TOPIC_ID, turns, until
+from tests.harness.replicas import TOPIC_ID, turns
+from tests.harness.waiting import until
 
 # -- partition by partition --------------------------------------------------------------------------------
 

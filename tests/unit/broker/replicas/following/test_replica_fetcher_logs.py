@@ -16,7 +16,8 @@ from ottla.protocol.messages.delete_records import (
 )
 from ottla.protocol.records.builder import build_batch, simple_records
 from tests.harness.faulty_files import Loss
-from tests.harness.replicas import ReplicaBroker, until
+from tests.harness.replicas import ReplicaBroker
+from tests.harness.waiting import until
 
 # -- log starts ----------------------------------------------------------------------------------------------
 

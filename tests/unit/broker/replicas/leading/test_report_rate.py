@@ -19,7 +19,8 @@ from ottla.controller.state import ClusterState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.types import TopicPartition
-from tests.harness.replicas import ReplicaCluster, until
+from tests.harness.replicas import ReplicaCluster
+from tests.harness.waiting import until
 
 PARTITIONS = int(os.environ.get("PARTITIONS", "150"))
 BROKERS = (1, 2, 3)

@@ -25,7 +25,8 @@ from ottla.protocol.types import TopicPartition
 from ottla.runtime import Pool
 from ottla.storage.files import OutOfDescriptors
 from tests.harness.faulty_files import Loss
-from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster, until
+from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
+from tests.harness.waiting import until
 
 A, B = Path("/disks/a"), Path("/disks/b")
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)

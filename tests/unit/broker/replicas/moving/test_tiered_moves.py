@@ -13,8 +13,9 @@ from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.record import records
 from ottla.protocol.types import TopicPartition
 from tests.harness.faulty_files import Loss
-from tests.harness.replicas import ReplicaBroker, until
+from tests.harness.replicas import ReplicaBroker
 from tests.harness.tiered_replicas import TieredCluster
+from tests.harness.waiting import until
 
 A, B = Path("/disks/a"), Path("/disks/b")
 ORDERS = TopicPartition("orders", 0)

@@ -4,7 +4,8 @@ import pytest
 
 from ottla.protocol.types import TopicPartition
 from ottla.replication.replica_selector import LocalAwareRackReplicaSelector, RackAwareReplicaSelector
-from tests.harness.replicas import ReplicaCluster, until
+from tests.harness.replicas import ReplicaCluster
+from tests.harness.waiting import until
 
 PARTITION = TopicPartition("orders", 0)
 TIERED = {"remote.storage.enable": "true"}
