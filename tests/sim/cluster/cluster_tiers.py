@@ -233,6 +233,8 @@ class TierJudge:
             return
         if topic is not None and topic.name in self._unclean and not partition.is_leader:
             return  # a leader of another branch may have deleted what it lacks; the present one may have it locally
+        if topic is not None and not partition.is_leader and _is_switched_off(image, topic.name):
+            return  # its leader deletes the copies; it begins at its local log start as soon as it knows that
         if log.offsets.begins_after_gap and offsets.remote_end_offset is None:
             # A crash has taken its beginning: its log start offset follows when it has read which copies there are.
             return
@@ -410,9 +412,9 @@ def _is_decided(
 ) -> bool:
     """Whether all transactions in the copy have ended, and the index has those that were aborted in it.
 
-    Of one that began before the log start, a replica that was emptied and fetches from there may know a part,
-    or nothing. One that may have begun before the ledger did has the offset of its first batch there, or
-    another before the ledger.
+    Of one that began before the log start, a replica that was emptied may know a part, which begins where it has
+    fetched from, or nothing. One that may have begun before the ledger did has the offset of its first batch there,
+    or another before the ledger.
     """
     start = max(ledger.known_from, log_start_offset)
     aborted = ledger.isolation.aborted
@@ -421,6 +423,8 @@ def _is_decided(
         for each in aborted
         if copy.start_offset <= each.last_offset < copy.end_offset and each.first_offset >= start
     ]
+    #: They began before the log start.
+    older = {(each.producer_id, each.last_offset) for each in aborted if each.first_offset < start}
     begun_before = {
         (each.producer_id, each.last_offset): each
         for each in expected
@@ -431,7 +435,7 @@ def _is_decided(
         known = begun_before.get((each.producer_id, each.last_offset))
         if known is not None and each.first_offset < ledger.known_from:
             found.append(known)
-        elif each.first_offset >= start:
+        elif each.first_offset >= start and (each.producer_id, each.last_offset) not in older:
             found.append(each._replace(last_stable_offset=-1))
     return copy.end_offset <= ledger.last_stable_offset() and found == expected
 

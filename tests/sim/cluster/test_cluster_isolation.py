@@ -90,6 +90,23 @@ def test_a_transaction_that_began_before_the_ledger(text, known_from, index, is_
     assert _is_decided(ledger, copy, index, log_start_offset=0) is is_right
 
 
+@pytest.mark.parametrize(
+    ("index", "is_right"),
+    [
+        ([aborted(0, 0, 3)], True),
+        ([aborted(0, 1, 3)], True),  # by a replica that was emptied, and has fetched from there
+        ([], True),
+        ([aborted(1, 1, 3)], False),
+        ([aborted(0, 1, 2)], False),
+    ],
+)
+def test_a_transaction_that_began_before_the_log_start(index, is_right):
+    ledger = Ledger()
+    ledger.commit(Found("aaaA", 0))
+    copy: Any = SimpleNamespace(start_offset=2, end_offset=4)
+    assert _is_decided(ledger, copy, index, log_start_offset=1) is is_right
+
+
 def test_a_gap_may_have_ended_what_was_open():
     """Otherwise a transaction would stay open, and no copy behind it be decided."""
     ledger = Ledger()
