@@ -175,6 +175,8 @@ class Partition:
 
     def _begin_leader_epoch(self) -> None:
         self.follower.stop()
+        # A leader's log is authoritative: followers copy it as it is, and its high watermark may pass the gap.
+        self.log.ignore_gap()
         if self.leader is None:
             self.leader = PartitionLeader(self, self.log, self._cluster)
         else:

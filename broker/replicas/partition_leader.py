@@ -86,10 +86,6 @@ class PartitionLeader:
         # asks for this epoch must get its start offset (KIP-101).
         start_offset = self.log.log_end_offset
         self.log.assign_epoch(partition.leader_epoch, start_offset=start_offset)
-        assert self.log.latest_epoch == partition.leader_epoch, (
-            partition.leader_epoch,
-            self.log.latest_epoch,
-        )
         return LeaderState(
             node_id=partition.node_id,
             epoch=partition.leader_epoch,

@@ -416,7 +416,6 @@ class ReplicaManager:
             return
         assert partition.leader_epoch >= old_epoch, (str(partition), partition.leader_epoch, old_epoch)
         if partition.is_leader:
-            partition.log.ignore_gap()  # a leader's log is authoritative: followers copy it as it is
             self._followers.unfollow(partition)
         else:
             self._followers.follow(partition)

@@ -312,3 +312,16 @@ def test_what_was_asked_for_in_another_epoch_is_asserted_not_to_be_appended(on_d
             now_ms=NOW_MS,
         )
     assert on_disk.log.log_end_offset == 0
+
+
+def test_the_only_member_of_an_isr_leads_on_behind_a_gap(on_disk):
+    """After an unclean election all that it has is committed at once, also behind what a crash has taken."""
+    partition = on_disk.partition
+    partition.apply(image(leader=NODE_ID, epoch=1, replicas=(NODE_ID, OTHER)))
+    for _ in range(3):
+        partition.as_leader().append_records(batch(b"x"), required_acks=1, now_ms=NOW_MS)
+    partition.apply(image(leader=OTHER, epoch=2, replicas=(NODE_ID, OTHER), isr=(OTHER,)))
+    partition.log.offsets.first_gap_offset = 1
+    partition.apply(image(leader=NODE_ID, epoch=3, replicas=(NODE_ID, OTHER), isr=(NODE_ID,)))
+    assert partition.log.first_gap_offset is None
+    assert partition.log.high_watermark == partition.log.log_end_offset == 3
