@@ -135,10 +135,10 @@ def expire(
                 break
             # A prefix of the log expires: no copy behind one that is kept, nor one that is not read any more.
             assert copy.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED, copy
-            assert copy.end_offset > (result.log_start_offset or 0), (copy, result.log_start_offset)
             result.deleted.append((copy, reason))
             excess.remove(copy)
-            result.log_start_offset = copy.end_offset
+            # Copies of two leaders may overlap: the next one may end where this one does, or before.
+            result.log_start_offset = max(result.log_start_offset or 0, copy.end_offset)
     found = {copy.segment_id.id for copy, _ in result.deleted}
     lost = lost_copies(
         cache,

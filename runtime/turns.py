@@ -38,7 +38,7 @@ _STEPS_OF_FREEING: Final = 3
 _OBJECTS_OF_STEP: Final = 100
 #: The garbage collector counts new objects less freed ones: while many old objects are freed, it does not begin, and in
 #: the end visits 100,000 new ones at once, in 20 to 40 ms. So it is started after so many that are freed.
-_OBJECTS_OF_COLLECTION: Final = 2_000
+_OBJECTS_OF_COLLECTION: Final = 10_000
 _PARTS: Final[list[Container]] = [[]]
 #: Of a part to which nothing but the list of parts refers.
 _REFERENCES_OF_PART: Final = getrefcount(_PARTS[-1])

@@ -387,7 +387,7 @@ def retain(
     if any(
         one >= two for one, two in pairwise((header.base_offset - 1, *(record.offset for record in kept)))
     ):
-        # Written when the topic was not compacted, so that the records were not validated.
+        # The offsets of a producer's uncompressed batch are not checked, nor those of a topic that was not compacted.
         raise CorruptMessage(
             f"The offsets of the records in the batch at offset {header.base_offset} do not grow"
         )

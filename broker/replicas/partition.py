@@ -137,7 +137,6 @@ class Partition:
             return False
         assert image.leader_epoch >= self.leader_epoch, (str(self), image.leader_epoch, self.leader_epoch)
         assert image.partition_epoch >= self.partition_epoch, (str(self), image, self.partition_epoch)
-        assert all(each in image.replicas for each in image.isr), (str(self), image)
         self.leader_id = image.leader
         self.is_leader = image.leader == self.node_id
         self.leader_epoch = image.leader_epoch

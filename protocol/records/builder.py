@@ -95,8 +95,6 @@ def build_batch(
     assert base_offset >= 0, f"{base_offset=}"
     if last_offset is None:
         last_offset = previous_offset
-    # Else a later batch would have offsets of this one's records.
-    assert last_offset >= previous_offset, f"{last_offset=} is before that of a record, {previous_offset}"
     return assemble(
         compress(compression, payload, level=compression_level),
         base_offset=base_offset,

@@ -133,15 +133,19 @@ class FullFetchContext(FetchContext):
         if session is None:
             return ErrorCode.none, NO_SESSION
         step = Step(_ROWS_OF_STEP)
-        for fetched, row in rows:
-            fetched.record_sent(row)
-            session.begin_reading(fetched)
-            if step.is_full():
-                if len(session.dirty) == _ROWS_OF_STEP:
-                    collect_young()  # `dirty` may become as large as the request, without any other new object
-                yield
-                if session.is_closed:
-                    break  # evicted: its client receives FETCH_SESSION_ID_NOT_FOUND
+        try:
+            for fetched, row in rows:
+                fetched.record_sent(row)
+                session.begin_reading(fetched)
+                if step.is_full():
+                    if len(session.dirty) == _ROWS_OF_STEP:
+                        collect_young()  # `dirty` may become as large as the request, without any other new object
+                    yield
+                    if session.is_closed:
+                        break  # evicted: its client receives FETCH_SESSION_ID_NOT_FOUND
+        except GeneratorExit:
+            self._cache.remove(session)  # the client is gone, and has not received the session's id
+            raise
         return ErrorCode.none, session.session_id
 
 

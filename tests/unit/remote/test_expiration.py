@@ -141,6 +141,22 @@ def test_a_copy_that_this_broker_makes_now_is_left_alone():
     assert decide(cache, abandoned=[2]) == ({2: Reason.ABANDONED}, None)
 
 
+@pytest.mark.parametrize("finished", [(1, 2, 3), (1, 3, 2)])
+def test_overlapping_copies_of_two_leaders_expire(finished):
+    """The second leader copies all of its segment, of which the first leader has copied one that ends there, too."""
+    cache = RemoteLogMetadataCache(PARTITION)
+    cache.add(copy_of(1, 0, 50, (1, 0)))
+    cache.add(copy_of(2, 50, 100, (1, 50), (2, 60)))
+    cache.add(copy_of(3, 0, 100, (1, 0), (2, 60)))
+    for number in finished:
+        cache.update(to(number, State.COPY_SEGMENT_FINISHED))
+    deleted, log_start_offset = decide(
+        cache, lineage=((1, 0), (2, 60), (3, 150)), local_start=150, end=200, ms=0
+    )
+    assert set(deleted) == {1, 2, 3}
+    assert log_start_offset == 100
+
+
 def test_an_unfinished_copy_does_not_stop_retention():
     cache = tier((1, 0), (2, 10, State.COPY_SEGMENT_STARTED), (3, 10), (4, 20))
     assert decide(cache, ms=850) == ({1: Reason.RETENTION_TIME, 3: Reason.RETENTION_TIME}, 20)

@@ -324,6 +324,21 @@ def test_a_batch_with_offsets_in_disorder_is_left_alone(tmp_path):
     assert list(log.segments) == segments
 
 
+def test_a_batch_with_offsets_beyond_its_header_is_compacted(tmp_path):
+    """The record offsets of a producer's uncompressed batch are not checked, here as in Kafka."""
+    log = open_log(tmp_path / "l", config=CONFIG)
+    rows = [Record(0, NOW_MS, b"a", b"v"), Record(5, NOW_MS, b"b", b"v")]
+    data = bytearray(build_batch(rows))
+    struct.pack_into(">i", data, 23, 1)  # last offset delta
+    struct.pack_into(">I", data, 17, crc_of(data))
+    log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS)
+    for number in range(9):
+        write(log, [("a", f"{number}" * 50)])
+    segments = list(log.segments)
+    assert not isinstance(clean(log), Exception)
+    assert list(log.segments) != segments
+
+
 @pytest.mark.logs("below the high watermark")
 def test_a_truncation_meanwhile_takes_precedence(tmp_path):
     log = open_log(tmp_path / "l", config=CONFIG)

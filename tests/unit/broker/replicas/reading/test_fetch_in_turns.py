@@ -220,25 +220,30 @@ def test_a_session_is_closed_in_turns(simulation, broker, monkeypatch):
     simulation.run(main())
 
 
+def opening_session(broker):
+    """A full fetch of all partitions that records its rows in steps, with its context."""
+    requested = {("t", index): FetchPartition(partition=index) for index in range(COUNT)}
+    context = fetch_contexts.new_context(
+        broker.fetch_sessions,
+        session_id=0,
+        epoch=0,
+        requested=requested.items(),
+        forgotten=(),
+        is_follower=False,
+        uses_topic_ids=False,
+        is_read_committed=False,
+        now_ms=0,
+    )
+    rows = [(fetched, PartitionData()) for fetched in context.requested.values()]
+    return context, context.update_session_in_steps(rows, now_ms=lambda: 0)
+
+
 def test_a_session_that_is_evicted_while_it_is_opened_watches_nothing(simulation, broker, monkeypatch):
     monkeypatch.setattr(fetch_contexts, "_ROWS_OF_STEP", 1)
 
     async def main():
         cache = broker.fetch_sessions
-        requested = {("t", index): FetchPartition(partition=index) for index in range(COUNT)}
-        context = fetch_contexts.new_context(
-            cache,
-            session_id=0,
-            epoch=0,
-            requested=requested.items(),
-            forgotten=(),
-            is_follower=False,
-            uses_topic_ids=False,
-            is_read_committed=False,
-            now_ms=0,
-        )
-        rows = [(fetched, PartitionData()) for fetched in context.requested.values()]
-        opening = context.update_session_in_steps(rows, now_ms=lambda: 0)
+        context, opening = opening_session(broker)
         next(opening)
         (opened,) = cache._sessions.values()
         assert (len(opened.dirty), len(opened.partitions)) == (1, COUNT)
@@ -247,6 +252,21 @@ def test_a_session_that_is_evicted_while_it_is_opened_watches_nothing(simulation
             next(opening)
         assert done.value.value == (ErrorCode.none, opened.session_id)
         assert cache.get(opened.session_id) is None
+        assert not any(fetched.session for fetched in context.requested.values())
+
+    simulation.run(main())
+
+
+def test_a_session_whose_client_goes_while_it_is_opened_is_not_kept(simulation, broker, monkeypatch):
+    """No client knows its id: it would take a slot until another session needs it."""
+    monkeypatch.setattr(fetch_contexts, "_ROWS_OF_STEP", 1)
+
+    async def main():
+        context, opening = opening_session(broker)
+        next(opening)
+        assert broker.fetch_sessions.partition_count == COUNT
+        opening.close()
+        assert (len(broker.fetch_sessions._sessions), broker.fetch_sessions.partition_count) == (0, 0)
         assert not any(fetched.session for fetched in context.requested.values())
 
     simulation.run(main())
