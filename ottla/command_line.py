@@ -14,6 +14,7 @@ from typing import Final
 import click
 
 from ottla import VERSION
+from ottla.broker.cli.command_group import CommandGroup
 
 #: The module and the function of each command, by the command's name.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
@@ -21,18 +22,20 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "bench": ("ottla.bench.command", "bench"),
         "broker": ("ottla.broker.cli.broker", "start_broker"),
         "cluster": ("ottla.broker.cli.cluster", "cluster"),
+        "configs": ("ottla.broker.cli.admin.configs_command", "configs"),
         "dump-log": ("ottla.broker.cli.files.dump", "dump_log"),
         "format": ("ottla.broker.cli.storage", "format_directories"),
         "info": ("ottla.broker.cli.storage", "show_info"),
         "partitions": ("ottla.broker.cli.partitions.command", "partitions"),
         "random-uuid": ("ottla.broker.cli.storage", "random_uuid"),
         "tier": ("ottla.broker.cli.tier.command", "tier"),
+        "topics": ("ottla.broker.cli.admin.topics_command", "topics"),
         "verify-log": ("ottla.broker.cli.files.verify_command", "verify_log"),
     }
 )
 
 
-class _Commands(click.Group):
+class _Commands(CommandGroup):
     """A group of commands, each of which is imported when it is called, and not for the help or another
     command.
     """
@@ -70,6 +73,6 @@ def show_version() -> None:
 def run_module() -> None:
     """Run `python -m ottla ...` as `ottla ...`; without a command's name it starts a broker."""
     arguments = sys.argv[1:]
-    if not (arguments and arguments[0] in (*main.commands, *COMMANDS, "--version")):
+    if not (arguments and arguments[0] in (*main.commands, *COMMANDS, "--version", "--help", "-h")):
         arguments = ["broker", *arguments]
     main(arguments, prog_name="python -m ottla")

@@ -3,26 +3,24 @@
 Exit status of such a command: 2 if it could not be carried out.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from difflib import get_close_matches
+from typing import Final, TypeVar
 
 import click
 
-from ottla.broker.network.client import Address, NodeClient
+from ottla.broker.network.client import Address
 from ottla.config.load import DEFAULT_PORT
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import KafkaError
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.remote.errors import RemoteStorageError
 from ottla.runtime import Runtime
 from ottla.runtime.production import run
 
 T = TypeVar("T")
 
-#: The timeout of one request.
-TIMEOUT_S: Final = 30.0
-
 _CANNOT: Final = 2
+#: The number of similar names in the message about an unknown one.
+_NEAR: Final = 3
 
 
 class CannotBeDone(click.ClickException):
@@ -43,6 +41,17 @@ bootstrap_option = click.option(
     metavar="HOST:PORT,...",
     help="Brokers of the cluster.",
 )
+json_option = click.option("--json", "is_json", is_flag=True, help="Print one JSON object per line.")
+internal_option = click.option(
+    "--internal", "is_internal", is_flag=True, help="Include internal topics, such as __consumer_offsets."
+)
+
+set_option = click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a configuration; may be repeated."
+)
+unset_option = click.option(
+    "--unset", "unset", multiple=True, metavar="KEY", help="Remove the value of a key; may be repeated."
+)
 
 
 def addresses_of(text: str) -> tuple[Address, ...]:
@@ -50,8 +59,10 @@ def addresses_of(text: str) -> tuple[Address, ...]:
     found = []
     for part in text.split(","):
         host, colon, port = part.strip().rpartition(":")
-        if not (colon and host and port.isascii() and port.isdigit()):
-            raise CannotBeDone(f"'{part}' is no address of a broker: it must be HOST:PORT.")
+        if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise CannotBeDone(
+                f"--bootstrap-server {text}: '{part}' is no address of a broker: it must be HOST:PORT."
+            )
         found.append((host.removeprefix("[").removesuffix("]"), int(port)))
     return tuple(found)
 
@@ -68,22 +79,23 @@ def ask(question: Callable[[Runtime], Awaitable[T]]) -> T:
         raise CannotBeDone(str(error)) from error
 
 
-async def metadata(
-    client: NodeClient, bootstrap: Sequence[Address], request: MetadataRequest
-) -> tuple[Address, MetadataResponse]:
-    """The response of the first of these brokers that answers, and its address. Raises ClusterError."""
-    problems = []
-    for address in bootstrap:
-        try:
-            response: Any = await client.request(address, ApiKey.METADATA, request, timeout_s=TIMEOUT_S)
-        except (OSError, TimeoutError, KafkaError) as error:
-            problems.append(str(error))
-            continue
-        return address, response
-    raise ClusterError(f"No broker answers: {'; '.join(problems)}.")
+def check_names(kind: str, names: Sequence[str], known: Collection[str], *, remedy: str = "") -> None:
+    """Check that the cluster has things of these names. Raises ClusterError, which suggests similar names."""
+    if missing := [name for name in names if name not in known]:
+        hints = [similar(missing[0], known) if len(missing) == 1 else "", remedy]
+        raise ClusterError(
+            " ".join([f"The cluster has no {kind} {', '.join(missing)}.", *filter(None, hints)])
+        )
 
 
-def check_topics(names: Sequence[str], known: Callable[[str], bool]) -> None:
-    """Check that the cluster has topics of these names. Raises ClusterError."""
-    if missing := [name for name in names if not known(name)]:
-        raise ClusterError(f"The cluster has no topic {', '.join(missing)}")
+def similar(name: str, known: Iterable[str]) -> str:
+    """Return the question whether a similar name was meant; empty if none is similar.
+
+    >>> similar("retention.mss", ["retention.ms", "retention.bytes", "segment.ms"])
+    'Did you mean retention.ms, retention.bytes or segment.ms?'
+    """
+    near = get_close_matches(name, sorted(known), n=_NEAR)
+    if not near:
+        return ""
+    *others, last = near
+    return f"Did you mean {', '.join(others)} or {last}?" if others else f"Did you mean {last}?"

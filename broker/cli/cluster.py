@@ -25,6 +25,7 @@ from ottla.broker.cli.cluster_plan import (
     make_plan,
     write_properties,
 )
+from ottla.broker.cli.command_group import CommandGroup
 from ottla.broker.cli.storage import format_here, new_uuid, sentence_of
 from ottla.broker.roles.formatting import FormatterError
 from ottla.config.load import load_config, parse_settings
@@ -42,7 +43,7 @@ _POLL_S: Final = 0.05
 _INTERRUPTED: Final = 130
 
 
-@click.group("cluster")
+@click.group("cluster", cls=CommandGroup)
 def cluster() -> None:
     """Start a cluster of several processes on this machine."""
 

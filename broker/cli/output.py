@@ -2,13 +2,15 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from io import TextIOWrapper
 from typing import Any, TextIO
 from uuid import UUID
+
+import click
 
 from ottla.protocol import kafka_uuid
 
@@ -141,3 +143,16 @@ def duration_text(duration_ms: int) -> str:
     while len(parts) > 1 and not parts[0][0]:
         parts.pop(0)
     return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count) or "0 s"
+
+
+def show(lines: Iterable[str | Row]) -> None:
+    """Write lines of text and rows of JSON to the standard output; colours stay on a terminal only."""
+    out = standard_output()
+    for line in lines:
+        click.echo(line if isinstance(line, str) else as_json(line), file=out)
+
+
+def confirm(question: str) -> None:
+    """Ask for a confirmation if a terminal is there to give it. Raises Abort if it is not given."""
+    if sys.stdin.isatty():
+        click.confirm(question, abort=True, err=True)

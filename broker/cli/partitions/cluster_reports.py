@@ -6,16 +6,16 @@ at the same time, each over one connection.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from ottla.broker.cli.bootstrap import TIMEOUT_S, ClusterError, check_topics, metadata
+from ottla.broker.cli.cluster_client import TIMEOUT_S, BrokerUnreachable, ClusterClient, is_internal
 from ottla.broker.cli.partitions.description import Description, Replica, ReplicaLog, TopicSettings
-from ottla.broker.cli.partitions.replica_reports import Asked, Reported, error_name, replica_reports
-from ottla.broker.network.client import Address, ClientSettings, NodeClient
+from ottla.broker.cli.partitions.replica_reports import Asked, Reported, replica_reports
+from ottla.broker.network.client import Address
 from ottla.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -33,18 +33,16 @@ from ottla.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from ottla.protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponsePartition,
 )
-from ottla.protocol.schema import Request
+from ottla.protocol.schema import Request, Response
 from ottla.protocol.types import TopicPartition
-from ottla.runtime import Runtime
+
+R = TypeVar("R", bound=Response)
 
 #: A broker that does not answer is given up sooner than a cluster.
 _BROKER_TIMEOUT_S: Final = 10.0
-_CONNECT_TIMEOUT_MS: Final = 5_000
 _TOPIC: Final = 2  # DescribeConfigs: the type of a topic
 _EARLY: Final = "leader.election.prefer.early.local.log.start.offset"
 _THRESHOLD: Final = "leader.election.local.log.start.offset.threshold"
@@ -68,30 +66,25 @@ class _Move(NamedTuple):
     removing: Sequence[int]
 
 
-async def describe(runtime: Runtime, bootstrap: Sequence[Address], names: Sequence[str]) -> list[Description]:
-    """The partitions of these topics, or of all. Raises ClusterError."""
-    settings = ClientSettings(connect_timeout_ms=_CONNECT_TIMEOUT_MS)
-    client = NodeClient(runtime, client_id="ottla-partitions", settings=settings)
-    try:
-        return await _Cluster(client, bootstrap).describe(names)
-    finally:
-        await client.close()
+async def describe(
+    client: ClusterClient, names: Sequence[str], *, has_internal: bool = True
+) -> list[Description]:
+    """The partitions of these topics, or of all, with or without internal ones. Raises ClusterError."""
+    return await _Cluster(client).describe(names, has_internal=has_internal)
 
 
 class _Cluster:
-    def __init__(self, client: NodeClient, bootstrap: Sequence[Address]) -> None:
+    def __init__(self, client: ClusterClient) -> None:
         self._client = client
-        self._bootstrap = bootstrap
 
-    async def describe(self, names: Sequence[str]) -> list[Description]:
-        request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=name) for name in names] or None,
-            allow_auto_topic_creation=False,
-        )
-        address, found = await metadata(self._client, self._bootstrap, request)
-        _check(names, found)
+    async def describe(self, names: Sequence[str], *, has_internal: bool) -> list[Description]:
+        found = await self._client.existing(names)
         topics = {
-            topic.name: topic for topic in found.topics if topic.name is not None and not topic.error_code
+            topic.name: topic
+            for topic in found.topics
+            if topic.name is not None
+            and not topic.error_code
+            and (names or has_internal or not is_internal(topic))
         }
         ids = {name: topic.topic_id for name, topic in topics.items()}
         partitions = {
@@ -99,9 +92,9 @@ class _Cluster:
             for name, topic in topics.items()
             for row in topic.partitions
         }
-        settings = await self._settings(address, list(topics))
-        elr = await self._elr(address, list(topics))
-        moves = await self._moves(address, partitions)
+        settings = await self._settings(list(topics))
+        elr = await self._elr(list(topics))
+        moves = await self._moves(partitions)
         logs = await self._logs(found, partitions, ids, settings)
         racks = {each.node_id: each.rack for each in found.brokers}
         return [
@@ -109,25 +102,20 @@ class _Cluster:
             for each, row in sorted(partitions.items())
         ]
 
-    # The response may be that of any API.
-    async def _ask(self, address: Address, key: ApiKey, request: Request) -> Any | None:  # noqa: ANN401
-        """Return the broker's response; None: this broker does not serve the API, or the user is not authorized."""
+    async def _ask(self, request: Request, expected: type[R]) -> R | None:
+        """Return a broker's response; None: it does not serve the API, or the user is not authorized."""
         try:
-            return await self._client.request(address, key, request, timeout_s=TIMEOUT_S)
+            return await self._client.ask_any(request, expected)
         except KafkaError:
             return None
-        except (OSError, TimeoutError) as error:
-            raise ClusterError(f"The metadata of partitions is not known: {error}.") from error
 
-    async def _settings(self, address: Address, names: Sequence[str]) -> dict[str, TopicSettings]:
+    async def _settings(self, names: Sequence[str]) -> dict[str, TopicSettings]:
         keys = [_TIERED, _MIN_ISR, _EARLY, _THRESHOLD, _LOCAL_MS, _LOCAL_BYTES]
         resources = [
             DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=keys)
             for name in names
         ]
-        found: DescribeConfigsResponse | None = await self._ask(
-            address, ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=resources)
-        )
+        found = await self._ask(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
         results = [] if found is None else found.results
         values = {
             result.resource_name: {each.name: each.value for each in result.configs}
@@ -136,16 +124,14 @@ class _Cluster:
         }
         return {name: settings_of(values.get(name, {})) for name in names}
 
-    async def _elr(self, address: Address, names: Sequence[str]) -> dict[TopicPartition, _Elr]:
+    async def _elr(self, names: Sequence[str]) -> dict[TopicPartition, _Elr]:
         found: dict[TopicPartition, _Elr] = {}
         cursor: Cursor | None = None
         while names:
             request = DescribeTopicPartitionsRequest(
                 topics=[TopicRequest(name=name) for name in sorted(names)], cursor=cursor
             )
-            response: DescribeTopicPartitionsResponse | None = await self._ask(
-                address, ApiKey.DESCRIBE_TOPIC_PARTITIONS, request
-            )
+            response = await self._ask(request, DescribeTopicPartitionsResponse)
             if response is None:
                 break
             for topic in response.topics:
@@ -158,20 +144,17 @@ class _Cluster:
                 break
         return found
 
-    async def _moves(
-        self, address: Address, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, _Move]:
+    async def _moves(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, _Move]:
         topics: dict[str, ListPartitionReassignmentsTopics] = {}
         for name, index in partitions:
             topics.setdefault(name, ListPartitionReassignmentsTopics(name=name)).partition_indexes.append(
                 index
             )
-        response: ListPartitionReassignmentsResponse | None = await self._ask(
-            address,
-            ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        response = await self._ask(
             ListPartitionReassignmentsRequest(
                 topics=list(topics.values()), timeout_ms=round(TIMEOUT_S * 1000)
             ),
+            ListPartitionReassignmentsResponse,
         )
         return {
             TopicPartition(topic.name, row.partition_index): _Move(row.adding_replicas, row.removing_replicas)
@@ -203,25 +186,15 @@ class _Cluster:
         }
 
     async def _of_broker(self, address: Address, replicas: Sequence[Asked]) -> dict[TopicPartition, Reported]:
-        async def ask(key: ApiKey, request: Request, versions: range) -> Any:  # noqa: ANN401 the API's response
+        async def ask(_: ApiKey, message: Request, versions: range) -> Response:
             return await self._client.request(
-                address, key, request, timeout_s=_BROKER_TIMEOUT_S, versions=versions
+                address, message, Response, versions=versions, timeout_s=_BROKER_TIMEOUT_S
             )
 
         try:
             return await replica_reports(ask, replicas)
-        except (OSError, TimeoutError, KafkaError) as error:
+        except (BrokerUnreachable, KafkaError) as error:
             return {each.topic_partition: Reported(ReplicaLog(), str(error)) for each in replicas}
-
-
-def _check(names: Sequence[str], found: MetadataResponse) -> None:
-    """Check that each of these topics can be described. Raises ClusterError."""
-    errors = {topic.name: topic.error_code for topic in found.topics}
-    unknown = (ErrorCode.unknown_topic_or_partition, ErrorCode.invalid_topic_exception)
-    check_topics(names, lambda name: errors.get(name) not in unknown)
-    for name in names:
-        if errors.get(name):
-            raise ClusterError(f"The topic {name} cannot be described: {error_name(errors[name])}")
 
 
 def settings_of(values: Mapping[str, str | None]) -> TopicSettings:

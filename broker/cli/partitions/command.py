@@ -16,14 +16,15 @@ from typing import Final
 
 import click
 
-from ottla.broker.cli.bootstrap import addresses_of, ask, bootstrap_option
+from ottla.broker.cli.bootstrap import bootstrap_option, internal_option
+from ottla.broker.cli.cluster_client import ClusterClient, ask_cluster
+from ottla.broker.cli.command_group import CommandGroup
 from ottla.broker.cli.output import as_json, size_text, standard_output, table
 from ottla.broker.cli.partitions.cluster_reports import describe
 from ottla.broker.cli.partitions.description import Description, Replica, preferred_election, why
-from ottla.runtime import Runtime
 
 
-@click.group("partitions")
+@click.group("partitions", cls=CommandGroup)
 def partitions() -> None:
     """Look at the replicas of partitions."""
 
@@ -31,21 +32,21 @@ def partitions() -> None:
 @partitions.command("describe")
 @click.argument("topics", nargs=-1, metavar="[TOPIC...]")
 @bootstrap_option
+@internal_option
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object per line, for each partition.")
-def describe_partitions(topics: tuple[str, ...], *, bootstrap: str, is_json: bool) -> None:
-    """Show each replica's log, and why the leader is the leader; without TOPIC of all topics.
+def describe_partitions(topics: tuple[str, ...], *, bootstrap: str, is_internal: bool, is_json: bool) -> None:
+    """Show each replica's log, and why the leader leads. Without TOPIC all topics are described.
 
     Each broker is asked for its own replicas: the offsets at which the log, its local part, and the part that is not
     uploaded start, the high watermark, the log end, and the size of local segments. A number that a broker
     does not report is shown as "-". The reason is derived from the present state: what prevents the preferred
     replica from leading, or that nothing does.
     """
-    addresses = addresses_of(bootstrap)
 
-    async def question(runtime: Runtime) -> tuple[list[Description], int]:
-        return await describe(runtime, addresses, topics), runtime.now_ms()
+    async def question(client: ClusterClient) -> tuple[list[Description], int]:
+        return await describe(client, topics, has_internal=is_internal), client.runtime.now_ms()
 
-    found, now_ms = ask(question)
+    found, now_ms = ask_cluster(bootstrap, question)
     out = standard_output()
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for partition in found:

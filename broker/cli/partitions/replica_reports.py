@@ -19,9 +19,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from ottla.broker.cli.cluster_client import error_name
 from ottla.broker.cli.partitions.description import ReplicaLog
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.errors import ErrorCode, KafkaError, UnsupportedVersion
+from ottla.protocol.errors import KafkaError, UnsupportedVersion
 from ottla.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
@@ -207,8 +208,3 @@ async def _sizes(ask: Ask, partitions: Collection[TopicPartition]) -> dict[Topic
         for row in topic.partitions
         if not row.is_future_key
     }
-
-
-def error_name(code: int) -> str:
-    """An error code for a reader."""
-    return ErrorCode(code).name.upper()

@@ -13,14 +13,15 @@ from typing import Any, Final, TypeVar
 import click
 
 from ottla.broker.cli.bootstrap import CannotBeDone, ClusterError, addresses_of, ask, bootstrap_option
+from ottla.broker.cli.command_group import CommandGroup
 from ottla.broker.cli.output import size_text, standard_output
 from ottla.broker.cli.tier import report
-from ottla.broker.cli.tier.cluster_client import ClusterClient
 from ottla.broker.cli.tier.comparison import Finding, Orphan, OrphanKind, certain, findings, orphans
 from ottla.broker.cli.tier.inspection import Inspection, inspect
 from ottla.broker.cli.tier.listing import Listing, list_topics
 from ottla.broker.cli.tier.progress import Progress
 from ottla.broker.cli.tier.repair import Plan, plan_rebuilding, write_plan
+from ottla.broker.cli.tier.tier_client import TierClient
 from ottla.broker.network.client import Address
 from ottla.config.load import read_properties
 from ottla.config.tier_text import tier_properties
@@ -63,11 +64,11 @@ class Target:
         except InvalidConfig as error:
             raise CannotBeDone(str(error)) from None
 
-    def ask(self, question: Callable[[Runtime, ClusterClient], Awaitable[T]]) -> T:
+    def ask(self, question: Callable[[Runtime, TierClient], Awaitable[T]]) -> T:
         """Run with a client of the cluster. Raises CannotBeDone."""
 
         async def main(runtime: Runtime) -> T:
-            client = ClusterClient(runtime, self.bootstrap)
+            client = TierClient(runtime, self.bootstrap)
             try:
                 return await question(runtime, client)
             finally:
@@ -75,7 +76,7 @@ class Target:
 
         return ask(main)
 
-    def ask_both(self, question: Callable[[Runtime, ClusterClient, ObjectStorage], Awaitable[T]]) -> T:
+    def ask_both(self, question: Callable[[Runtime, TierClient, ObjectStorage], Awaitable[T]]) -> T:
         """Run with a client of the cluster, and the store. Raises CannotBeDone."""
         with closing(self._storage()) as storage:
             if not isinstance(storage, ObjectStorage):
@@ -112,7 +113,7 @@ def with_target(command: Command) -> Command:
     return command
 
 
-@click.group("tier")
+@click.group("tier", cls=CommandGroup)
 def tier() -> None:
     """Show the content of the remote tier, and compare it with its metadata (KIP-405)."""
 
@@ -135,7 +136,7 @@ def show_topics(
     """
     target = Target.of(bootstrap, tier, properties)
 
-    async def ask(_: Runtime, client: ClusterClient) -> list[Listing]:
+    async def ask(_: Runtime, client: TierClient) -> list[Listing]:
         return await list_topics(client, topics, Progress())
 
     out = standard_output()
@@ -168,7 +169,7 @@ def verify(
     progress = Progress()
 
     async def compare(
-        runtime: Runtime, client: ClusterClient, storage: ObjectStorage
+        runtime: Runtime, client: TierClient, storage: ObjectStorage
     ) -> tuple[Inspection, list[Finding]]:
         seen = await inspect(runtime, client, storage, progress)
         found = list(findings(seen.known, seen.stored, seen.logs))
@@ -227,7 +228,7 @@ def show_orphans(
     progress = Progress()
 
     async def ask(
-        runtime: Runtime, client: ClusterClient, storage: ObjectStorage
+        runtime: Runtime, client: TierClient, storage: ObjectStorage
     ) -> tuple[list[Orphan], list[Orphan]]:
         seen = await inspect(runtime, client, storage, progress)
         found = list(orphans(seen.known, seen.stored, seen.partitions, seen.logs))
@@ -279,7 +280,7 @@ def rebuild_metadata(
     target = Target.of(bootstrap, tier, properties)
     progress = Progress()
 
-    async def ask(runtime: Runtime, client: ClusterClient, storage: ObjectStorage) -> Plan:
+    async def ask(runtime: Runtime, client: TierClient, storage: ObjectStorage) -> Plan:
         seen = await inspect(runtime, client, storage, progress)
         count = sum(each.topic_partition.topic == TOPIC for each in seen.partitions)
         if not count:

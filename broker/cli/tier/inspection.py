@@ -9,9 +9,10 @@ wrong in two inspections in a row is an error.
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from ottla.broker.cli.tier.cluster_client import ClusterClient, Leader, partitions_of
+from ottla.broker.cli.cluster_client import Leader
 from ottla.broker.cli.tier.comparison import LogRange
 from ottla.broker.cli.tier.progress import Progress
+from ottla.broker.cli.tier.tier_client import TierClient, partitions_of
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.remote.record_codec import UnknownRemoteLogMetadata
 from ottla.protocol.special_timestamps import EARLIEST, EARLIEST_LOCAL, LATEST
@@ -37,7 +38,7 @@ class Inspection:
 
 
 async def inspect(
-    runtime: Runtime, client: ClusterClient, storage: ObjectStorage, progress: Progress
+    runtime: Runtime, client: TierClient, storage: ObjectStorage, progress: Progress
 ) -> Inspection:
     """List the store, then read the offsets and the metadata of the cluster.
 
@@ -72,7 +73,7 @@ def list_store(storage: ObjectStorage, progress: Progress) -> StoredSegments:
 
 
 async def read_metadata(
-    client: ClusterClient, known: KnownCopies, numbers: Collection[int], progress: Progress
+    client: TierClient, known: KnownCopies, numbers: Collection[int], progress: Progress
 ) -> None:
     """Apply all records of these partitions of `__remote_log_metadata`. Raises ClusterError."""
     with progress.measuring("metadata", len(numbers)) as done:
@@ -95,14 +96,14 @@ async def read_metadata(
 
 
 async def log_ranges(
-    client: ClusterClient, led: Mapping[TopicIdPartition, Leader]
+    client: TierClient, led: Mapping[TopicIdPartition, Leader]
 ) -> dict[TopicIdPartition, LogRange]:
     """The logs of partitions, as their leaders report them; those that do not are left out. Raises ClusterError."""
     return await _log_ranges(client, led, await _offsets(client, led, EARLIEST_LOCAL))
 
 
 async def _log_ranges(
-    client: ClusterClient,
+    client: TierClient,
     led: Mapping[TopicIdPartition, Leader],
     local_starts: Mapping[TopicIdPartition, int | None],
 ) -> dict[TopicIdPartition, LogRange]:
@@ -118,7 +119,7 @@ async def _log_ranges(
 
 
 async def _offsets(
-    client: ClusterClient, led: Mapping[TopicIdPartition, Leader], timestamp: int
+    client: TierClient, led: Mapping[TopicIdPartition, Leader], timestamp: int
 ) -> dict[TopicIdPartition, int | None]:
     found = await client.offsets({each.topic_partition: leader for each, leader in led.items()}, timestamp)
     return {each: found[each.topic_partition] for each in led}

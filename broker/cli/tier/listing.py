@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ottla.broker.cli.bootstrap import ClusterError, check_topics
-from ottla.broker.cli.tier.cluster_client import ClusterClient, Leader, partitions_of
+from ottla.broker.cli.bootstrap import ClusterError, check_names
+from ottla.broker.cli.cluster_client import Leader
 from ottla.broker.cli.tier.comparison import LogRange
 from ottla.broker.cli.tier.inspection import log_ranges, read_metadata
 from ottla.broker.cli.tier.progress import Progress
+from ottla.broker.cli.tier.tier_client import TierClient, partitions_of
 from ottla.protocol.types import TopicPartition
 from ottla.remote.known_copies import KnownCopies
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
@@ -26,12 +27,12 @@ class Listing:
     copies: Sequence[RemoteLogSegmentMetadata]
 
 
-async def list_topics(client: ClusterClient, names: Sequence[str], progress: Progress) -> list[Listing]:
+async def list_topics(client: TierClient, names: Sequence[str], progress: Progress) -> list[Listing]:
     """The partitions of these topics, or all that have copies. Raises ClusterError."""
     topics = await client.topics()
-    check_topics(names, topics.__contains__)
+    check_names("topic", names, topics)
     if TOPIC not in topics:
-        raise ClusterError(f"The topic {TOPIC} does not exist: no broker has tiered storage (--tier)")
+        raise ClusterError(f"The topic {TOPIC} does not exist: no broker has tiered storage (--tier).")
     partitions = partitions_of({name: topics[name] for name in names or topics})
     numbers = set(topics[TOPIC].leaders)
     if names:

@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ottla.broker.cli.tier.cluster_client import ClusterClient
 from ottla.broker.cli.tier.comparison import OrphanKind, orphans
 from ottla.broker.cli.tier.inspection import Inspection
 from ottla.broker.cli.tier.progress import Progress
+from ottla.broker.cli.tier.tier_client import TierClient
 from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.remote.rebuilding import (
     NotRebuilt,
@@ -82,7 +82,7 @@ def plan_rebuilding(
 
 
 async def write_plan(
-    client: ClusterClient, plan: Plan, progress: Progress, *, partition_count: int, now_ms: int
+    client: TierClient, plan: Plan, progress: Progress, *, partition_count: int, now_ms: int
 ) -> None:
     """Append the records. Raises ClusterError; what was appended by then stays, and the next run continues."""
     by_number: dict[int, list[Change]] = {}

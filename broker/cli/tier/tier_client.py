@@ -4,29 +4,21 @@ Requests go to the leaders; while a partition has none, or another one, they are
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 from uuid import UUID
 
-from ottla.broker.cli.bootstrap import TIMEOUT_S, ClusterError, metadata
-from ottla.broker.network.client import Address, NodeClient
+from ottla.broker.cli.bootstrap import ClusterError
+from ottla.broker.cli.cluster_client import TIMEOUT_S, BrokerUnreachable, ClusterClient, Leader, Topic
 from ottla.broker.tiering import metadata_topic_messages as messages
-from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.errors import ErrorCode, KafkaError, UnsupportedVersion
-from ottla.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.fetch import FetchResponse
+from ottla.protocol.messages.produce import ProduceResponse
 from ottla.protocol.special_timestamps import EARLIEST, LATEST
 from ottla.protocol.types import TopicPartition
 from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
 from ottla.remote.segment_metadata import TopicIdPartition
 from ottla.remote.topic_metadata.topic import TOPIC, Position
-from ottla.runtime import Runtime
 
 T = TypeVar("T")
 
@@ -36,77 +28,8 @@ _PAUSE_S: Final = 0.5
 _FETCH_VERSIONS: Final = range(13, 19)
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class Leader:
-    """The leader of a partition: its broker id, leader epoch and address."""
-
-    node_id: int
-    epoch: int
-    address: Address
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class Topic:
-    """A topic with its partitions; None for a partition without leader."""
-
-    topic_id: UUID
-    leaders: Mapping[int, Leader | None]
-
-
-class ClusterClient:
-    """Reads topics and offsets of a cluster, and reads and appends metadata of copies. Closed by `close`."""
-
-    def __init__(self, runtime: Runtime, bootstrap: Sequence[Address]) -> None:
-        self._runtime = runtime
-        self._bootstrap = bootstrap
-        self._client = NodeClient(runtime, client_id="ottla-tier")
-
-    async def close(self) -> None:
-        """Close the connections to all brokers."""
-        await self._client.close()
-
-    async def topics(self, names: Collection[str] | None = None) -> dict[str, Topic]:
-        """Return all topics, or those of these names that exist. Raises ClusterError."""
-        asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        _, response = await metadata(self._client, self._bootstrap, request)
-        return _topics_of(response)
-
-    async def offsets(
-        self, partitions: Mapping[TopicPartition, Leader], timestamp: int
-    ) -> dict[TopicPartition, int | None]:
-        """Return each partition's offset at a special timestamp (ListOffsets).
-
-        None: there is no such offset, or the broker does not report it.
-
-        Raises ClusterError.
-        """
-        by_address: dict[Address, dict[str, ListOffsetsTopic]] = {}
-        for (name, index), leader in partitions.items():
-            topics = by_address.setdefault(leader.address, {})
-            topics.setdefault(name, ListOffsetsTopic(name=name)).partitions.append(
-                ListOffsetsPartition(
-                    partition_index=index, current_leader_epoch=leader.epoch, timestamp=timestamp
-                )
-            )
-        found: dict[TopicPartition, int | None] = dict.fromkeys(partitions)
-        for address, topics in by_address.items():
-            request = ListOffsetsRequest(
-                replica_id=-1, topics=list(topics.values()), timeout_ms=round(TIMEOUT_S * 1000)
-            )
-            try:
-                response: ListOffsetsResponse = await self._client.request(
-                    address, ApiKey.LIST_OFFSETS, request, timeout_s=TIMEOUT_S
-                )
-            except UnsupportedVersion:
-                continue
-            except (OSError, TimeoutError, KafkaError) as error:
-                raise ClusterError(f"The offsets of partitions are not known: {error}.") from error
-            for topic in response.topics:
-                for row in topic.partitions:
-                    is_known = row.error_code == ErrorCode.none and row.offset >= 0
-                    found[TopicPartition(topic.name, row.partition_index)] = row.offset if is_known else None
-        return found
+class TierClient(ClusterClient):
+    """Reads and appends metadata of copies, beside what all clients ask a cluster for."""
 
     async def metadata_range(self, partition: int) -> tuple[int, int]:
         """Return the offsets [start, end) of a partition of `__remote_log_metadata`. Raises ClusterError."""
@@ -137,8 +60,8 @@ class ClusterClient:
                 request = messages.fetch_request(
                     topic_id, reads, leader_epochs={partition: leader.epoch}, max_wait_ms=500
                 )
-                response = await self._client.request(
-                    leader.address, ApiKey.FETCH, request, timeout_s=TIMEOUT_S, versions=_FETCH_VERSIONS
+                response = await self.request(
+                    leader.address, request, FetchResponse, versions=_FETCH_VERSIONS
                 )
                 return _only(messages.fetched(response, reads), partition)
 
@@ -155,28 +78,25 @@ class ClusterClient:
             request = messages.produce_request(
                 topic_id, {partition: values}, timeout_ms=round(TIMEOUT_S * 1000)
             )
-            response = await self._client.request(
-                leader.address, ApiKey.PRODUCE, request, timeout_s=TIMEOUT_S
-            )
+            response = await self.request(leader.address, request, ProduceResponse)
             return _only(messages.base_offsets(response), partition)
 
         await self._with_leader(partition, produce)
 
     async def _with_leader(self, partition: int, request: Callable[[UUID, Leader], Awaitable[T]]) -> T:
         """Repeat a request to the metadata partition's leader. Raises ClusterError."""
-        deadline = self._runtime.monotonic() + _PATIENCE_S
+        deadline = self.runtime.monotonic() + _PATIENCE_S
         while True:
             try:
                 return await request(*await self._leader_of(partition))
             except (
                 messages.OffsetOutOfRange,
                 RemoteStorageError,
-                OSError,
-                TimeoutError,
+                BrokerUnreachable,
                 KafkaError,
             ) as error:
-                is_final = not isinstance(error, RetriableRemoteStorageError | OSError | TimeoutError)
-                if is_final or self._runtime.monotonic() >= deadline:
+                is_final = not isinstance(error, RetriableRemoteStorageError | BrokerUnreachable)
+                if is_final or self.runtime.monotonic() >= deadline:
                     raise ClusterError(
                         f"{TOPIC}-{partition} cannot be used: {error or type(error).__name__}."
                     ) from error
@@ -200,25 +120,6 @@ def partitions_of(topics: Mapping[str, Topic]) -> dict[TopicIdPartition, Leader 
         TopicIdPartition(topic.topic_id, TopicPartition(name, index)): leader
         for name, topic in topics.items()
         for index, leader in topic.leaders.items()
-    }
-
-
-def _topics_of(response: MetadataResponse) -> dict[str, Topic]:
-    addresses = {each.node_id: (each.host, each.port) for each in response.brokers}
-    return {
-        topic.name: Topic(
-            topic_id=topic.topic_id,
-            leaders={
-                each.partition_index: Leader(
-                    node_id=each.leader_id, epoch=each.leader_epoch, address=addresses[each.leader_id]
-                )
-                if each.leader_id in addresses
-                else None
-                for each in topic.partitions
-            },
-        )
-        for topic in response.topics
-        if topic.error_code == ErrorCode.none and topic.name is not None
     }
 
 
