@@ -77,16 +77,26 @@ class Appended:
             # The cleaner rewrites batches, and leaves records as they are.
             yield from records_in(log, max(start, log.local_log_start_offset), end).items()
             return
-        reached = None
-        for batch in batches_of(log, max(start, log.local_log_start_offset), end):
-            if reached not in (None, batch.base_offset):
-                if log.first_gap_offset is None:
-                    raise Violated(f"ValidReplicaState: {partition} on {machine}: {batch} behind {reached}")
-                key = (partition.topic_id, partition.topic_partition.partition)
-                self.gaps.setdefault(key, set()).update(range(reached, batch.base_offset))
+        reached = max(start, log.local_log_start_offset)
+        for batch in batches_of(log, reached, end):
+            if batch.base_offset > reached:
+                self._note_gap(machine, partition, reached, batch.base_offset)
             reached = batch.next_offset
             for offset in range(batch.base_offset, batch.next_offset):
                 yield offset, batch
+        if reached < end:
+            self._note_gap(machine, partition, reached, end)
+
+    def _note_gap(self, machine: Machine, partition: Partition, start: int, end: int) -> None:
+        """The replica has no batch with these offsets, before its log end.
+
+        Raises Violated, unless it knows that it has a gap, or has copied that of another one.
+        """
+        key = (partition.topic_id, partition.topic_partition.partition)
+        known, gap = self.gaps.setdefault(key, set()), set(range(start, end))
+        if partition.log.first_gap_offset is None and not known >= gap:
+            raise Violated(f"ValidReplicaState: {partition} on {machine}: no batch from {start} to {end}")
+        known |= gap
 
     def is_gone(self, machine: Machine) -> None:
         """A machine has lost pages, or its whole disk: what it has is unknown until it fetches."""

@@ -3,17 +3,18 @@ and all expected records are there.
 """
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cluster_consumer import Consumer
-from cluster_ledger import Batch, Committed, batches_of, records_in
+from cluster_ledger import Batch, Committed, batches_of, is_lost, records_in
 from cluster_local_logs import unreported
 from cluster_violated import Violated
 from cluster_voters import all_joined
 
 from ottla.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, PartitionImage
 from ottla.storage.log import Log
-from tests.harness.history import History
+from tests.harness.history import History, Poll
 
 if TYPE_CHECKING:
     from cluster_world import World
@@ -187,7 +188,8 @@ class Ending:
             if name in self._world.history.compacted:
                 contents = [_last_values(log) for log in logs]
             else:
-                contents = [_content(log, start) for log in logs]
+                lost = self._world.judge.differing(name, index, is_read_committed=False)
+                contents = [_content(log, start, lost) for log in logs]
             if any(content != contents[0] for content in contents):
                 raise Violated(f"LogMatching: {name}-{index} differs: {contents}")
         everything = History(
@@ -211,10 +213,21 @@ class Ending:
             if topic in self._world.history.compacted:
                 self._compare_last_values(reader)
         self._world.judge.look_at_acknowledged(self._world.history.sends)
-        self._world.final = everything.polls
+        self._world.final = [
+            kept for poll in everything.polls if (kept := self._without_differing(poll)).found
+        ]
         self._world.history.errors += everything.errors
         if self._world.history.errors:
             raise Violated(f"clients got: {self._world.history.errors[:3]}")
+
+    def _without_differing(self, poll: Poll) -> Poll:
+        """The poll without the records that replicas may show or not, since an unclean election has lost them."""
+        differing = self._world.judge.differing(
+            poll.topic, poll.partition, is_read_committed=poll.is_read_committed
+        )
+        return replace(
+            poll, found=[(offset, value) for offset, value in poll.found if offset not in differing]
+        )
 
     async def _read_until(self, reader: Consumer, end: int) -> None:
         """Read until the consumer has all that the leader has."""
@@ -285,8 +298,8 @@ def _is_tiered(image: MetadataImage, topic: str) -> bool:
     )
 
 
-def _content(log: Log, start: int) -> tuple[int, list[tuple[Batch, bytes]]]:
-    """A replica: where it ends, and its bytes from `start` on."""
+def _content(log: Log, start: int, lost: set[int]) -> tuple[int, list[tuple[Batch, bytes]]]:
+    """A replica: where it ends, and its bytes from `start` on that no unclean election has lost."""
     end = log.log_end_offset
     batches = batches_of(log, start, end)
     return end, [
@@ -294,6 +307,7 @@ def _content(log: Log, start: int) -> tuple[int, list[tuple[Batch, bytes]]]:
         for batch, (_, data) in zip(
             batches, log.reader.records_since(start) if start < end else (), strict=True
         )
+        if not is_lost(batch, lost)
     ]
 
 

@@ -10,6 +10,9 @@ batches.
 A ledger that begins in the middle of a log, or goes on behind a gap, does not know which transactions are open
 there: what it first sees of a producer may be the rest of one. That is so until the first marker of this producer.
 
+A gap in the log of a leader that was elected uncleanly may have had markers. The transactions that are open before the
+gap are ended by their producers' next markers there, and by those in the gap on a replica that has these.
+
 Nothing of the brokers' own producer state is used.
 """
 
@@ -44,6 +47,8 @@ class Isolation:
     aborted: list[AbortedTransaction] = field(default_factory=list)
     #: The offsets of the markers of those that may have begun before their first offset.
     begun_before: set[int] = field(default_factory=set)
+    #: The offsets, before a gap, of transactions that were open there: one replica may show them, and another one not.
+    ambiguous: set[int] = field(default_factory=set)
     committed_count: int = 0
     #: Whether there is nothing before the batches; else the producers that have had a marker since.
     _knows_all: bool = True
@@ -55,6 +60,11 @@ class Isolation:
         self._open.clear()
         self._known.clear()
         self._knows_all = False
+
+    def cross_gap(self) -> None:
+        """Continue behind a gap, in which transactions may have ended on other replicas."""
+        of_open = [id(each) for each in self._open.values()]
+        self.ambiguous.update(offset for offset, each in self._of.items() if id(each) in of_open)
 
     def add(self, header: BatchHeader, data: memoryview) -> None:
         """The next committed batch."""

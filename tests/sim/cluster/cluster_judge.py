@@ -415,7 +415,7 @@ class Judge:
         ledgers = self.ledgers.get((topic.topic_id, poll.partition), [])
         for (offset, value), epoch in zip(poll.found, poll.epochs, strict=True):
             known = [record for ledger in ledgers if (record := ledger.records.get(offset)) is not None]
-            if any(offset < ledger.known_from for ledger in ledgers):
+            if any(offset < ledger.known_from or offset in ledger.lost for ledger in ledgers):
                 continue
             if not any(record.leader_epoch == epoch and record.value == value for record in known):
                 raise Violated(
@@ -435,9 +435,12 @@ class Judge:
         log_start_offset = self.log_start_offset(poll.topic, poll.partition, poll.broker_id)
         expected = []
         for ledger in ledgers:  # of more than one, a replica that is behind may still serve an older one
-            expected.append(ledger.shown(start, end, is_read_committed=level))
-            known = [offset for offset in found if offset >= ledger.known_from]
-            is_decided = not level or end <= ledger.last_stable_offset(log_start_offset)
+            differing = ledger.differing(is_read_committed=level)
+            shown = ledger.shown(start, end, is_read_committed=level)
+            expected.append([offset for offset in shown if offset not in differing])
+            known = [offset for offset in found if offset >= ledger.known_from and offset not in differing]
+            stable_end = ledger.last_stable_offset(log_start_offset)
+            is_decided = not level or end <= stable_end or bool(ledger.isolation.ambiguous)
             if known == expected[-1] and is_decided and end <= ledger.end:
                 return
         raise Violated(
@@ -482,6 +485,11 @@ class Judge:
     def gaps(self, topic: str, index: int) -> set[int]:
         """The offsets that some replica has lost in a crash, before others that it kept."""
         return self._appended.gaps.get((self.image.topics_by_name[topic].topic_id, index), set())
+
+    def differing(self, topic: str, index: int, *, is_read_committed: bool) -> set[int]:
+        """The offsets that one replica may show to readers of this isolation level, and another one not."""
+        ledgers = self.ledgers.get((self.image.topics_by_name[topic].topic_id, index))
+        return ledgers[-1].differing(is_read_committed=is_read_committed) if ledgers else set()
 
     def replicas_of(self, topic: str, index: int) -> Replicas:
         """The ISR now, and the process of each member."""

@@ -3,6 +3,11 @@
 An unclean election begins another ledger: what only the one before has may be gone, and nothing that the new one has
 may be. A replica is held against the ledger of its leader epoch, so that a leader that does not know its successor yet
 goes on in the old one.
+
+The log of a leader that was elected uncleanly may have gaps, between its segments or behind its last batch, where a
+crash has taken the end of a segment. The election loses the records in them. Nothing removes these records from the
+other replicas, here as in Kafka: a follower finds the end of an epoch in its leader's log, and no gap before it. So a
+replica may have records in a gap of its ledger, or none.
 """
 
 from collections.abc import Iterator
@@ -13,7 +18,6 @@ from cluster_isolation import Isolation
 
 from ottla.protocol.records.batch import BatchHeader
 from ottla.protocol.records.record import records as records_of
-from ottla.storage.log import Log
 
 
 class BatchReader(Protocol):
@@ -24,17 +28,21 @@ class BatchReader(Protocol):
     ) -> Iterator[tuple[BatchHeader, memoryview]]: ...
 
 
-class CommittedLog(Protocol):
-    """A log whose committed records a ledger writes down."""
-
-    @property
-    def high_watermark(self) -> int: ...
+class ReplicaLog(Protocol):
+    """A log that is held against a ledger."""
 
     @property
     def local_log_start_offset(self) -> int: ...
 
     @property
     def reader(self) -> BatchReader: ...
+
+
+class CommittedLog(ReplicaLog, Protocol):
+    """A log whose committed records a ledger writes down."""
+
+    @property
+    def high_watermark(self) -> int: ...
 
 
 class Batch(NamedTuple):
@@ -68,6 +76,8 @@ class Ledger:
     end: int = 0
     #: What is before was deleted in the moment in which it was committed, or is unknown.
     known_from: int = 0
+    #: The offsets in the gaps of the log of a leader that was elected uncleanly.
+    lost: set[int] = field(default_factory=set)
     #: key -> its last record's offset
     last: dict[bytes | None, int] = field(default_factory=dict)
     #: The largest log start offset that a leader has had.
@@ -87,9 +97,12 @@ class Ledger:
         if start > self.end:
             self.known_from = start
             self.isolation.skip()
-        for header, data in log.reader.records_since(max(self.end, start), end=end):
+        reached = max(self.end, start)
+        for header, data in log.reader.records_since(reached, end=end):
             if header.base_offset < self.end or header.base_offset >= end:
                 continue
+            self._lose(reached, header.base_offset)
+            reached = header.next_offset
             epoch = header.partition_leader_epoch
             self.batches[header.base_offset] = Batch(
                 header.base_offset, header.next_offset, epoch, header.crc
@@ -99,7 +112,14 @@ class Ledger:
                 key, value = (None if each is None else bytes(each) for each in (record.key, record.value))
                 self.records[record.offset] = Committed(epoch, record.timestamp, key, value)
                 self.last[key] = record.offset
+        self._lose(reached, end)
         self.end = end
+
+    def _lose(self, start: int, end: int) -> None:
+        """The leader's log has no batch with these offsets."""
+        if self.first_epoch >= 0 and start < end:
+            self.lost.update(range(start, end))
+            self.isolation.cross_gap()
 
     def last_stable_offset(self, log_start_offset: int = 0) -> int:
         """The offset before which all records are committed, and in no open transaction since the log start
@@ -114,6 +134,10 @@ class Ledger:
             for offset in range(max(start, self.known_from), end)
             if offset in self.records and is_visible(offset, is_read_committed=is_read_committed)
         ]
+
+    def differing(self, *, is_read_committed: bool) -> set[int]:
+        """The offsets that one replica may show to readers of this isolation level, and another one not."""
+        return self.lost | self.isolation.ambiguous if is_read_committed else self.lost
 
     def end_under(self, leader_epoch: int) -> int:
         """The end of the records that were committed before a newer leader came, which an older one need not
@@ -133,10 +157,11 @@ class Ledger:
         )
 
 
-def difference(ledger: Ledger, log: Log, start: int, end: int, *, is_compacted: bool) -> str | None:
+def difference(ledger: Ledger, log: ReplicaLog, start: int, end: int, *, is_compacted: bool) -> str | None:
     """The first difference in [start, end) between a replica and the ledger; None: there is none.
 
-    What is before its log start offset is no matter, nor is an older record of a key where the log `is_compacted`.
+    What is before its log start offset is no matter, nor is an older record of a key where the log `is_compacted`, nor
+    a record that the election of an unclean leader has lost.
     """
     start = max(start, log.local_log_start_offset, ledger.known_from)
     if is_compacted:
@@ -144,13 +169,22 @@ def difference(ledger: Ledger, log: Log, start: int, end: int, *, is_compacted: 
     reached = start
     for batch in batches_of(log, start, end):
         known = ledger.batches.get(batch.base_offset)
-        if known != batch:
+        if known != batch and not is_lost(batch, ledger.lost):
             return f"{batch}, committed is {known}"
+        if not ledger.lost.issuperset(range(reached, batch.base_offset)):
+            return f"{batch} behind {reached}, committed is everything in between"
         reached = batch.next_offset
-    return f"it ends at {reached}, committed is everything before {end}" if reached < end else None
+    if ledger.lost.issuperset(range(reached, end)):
+        return None
+    return f"it ends at {reached}, committed is everything before {end}"
 
 
-def _difference_of_compacted(ledger: Ledger, log: Log, start: int, end: int) -> str | None:
+def is_lost(batch: Batch, lost: set[int]) -> bool:
+    """Whether all offsets of the batch are `lost`."""
+    return lost.issuperset(range(batch.base_offset, batch.next_offset))
+
+
+def _difference_of_compacted(ledger: Ledger, log: ReplicaLog, start: int, end: int) -> str | None:
     found = records_in(log, start, end)
     for offset, record in found.items():
         if record != ledger.records.get(offset):
@@ -162,7 +196,7 @@ def _difference_of_compacted(ledger: Ledger, log: Log, start: int, end: int) -> 
     return None
 
 
-def records_in(log: Log, start: int, end: int) -> dict[int, Committed]:
+def records_in(log: ReplicaLog, start: int, end: int) -> dict[int, Committed]:
     """The records of [start, end), by offset."""
     found = {}
     for header, data in log.reader.records_since(start, end=end) if start < end else ():
@@ -173,7 +207,7 @@ def records_in(log: Log, start: int, end: int) -> dict[int, Committed]:
     return found
 
 
-def batches_of(log: Log, start: int, end: int) -> Iterator[Batch]:
+def batches_of(log: ReplicaLog, start: int, end: int) -> Iterator[Batch]:
     """The batches of [start, end); the first one may begin before."""
     if start >= end:
         return

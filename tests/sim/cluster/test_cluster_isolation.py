@@ -1,64 +1,14 @@
 """The judge's own model of transactions where it has not seen the beginning of a log."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cluster_ledger import Ledger
+from cluster_texts import Found
 from cluster_tiers import _is_decided
 
-from ottla.protocol.records.batch import BatchHeader, batches
-from ottla.protocol.records.builder import build_batch, simple_records
-from ottla.protocol.records.control import EndTransactionMarker, build_end_transaction_marker
 from ottla.storage.transaction_index import AbortedTransaction
-
-
-@dataclass
-class Found:
-    """A log that a ledger reads, from its local start on: "a" a record of producer 1,
-    "A" the abort of its transaction.
-    """
-
-    text: str
-    start: int
-
-    @property
-    def local_log_start_offset(self) -> int:
-        return self.start
-
-    @property
-    def high_watermark(self) -> int:
-        return len(self.text)
-
-    @property
-    def reader(self) -> "Found":
-        return self
-
-    def records_since(
-        self, offset: int, *, end: int | None = None
-    ) -> Iterator[tuple[BatchHeader, memoryview]]:
-        last = len(self.text) if end is None else end
-        for position in range(offset, last):
-            yield from batches(memoryview(batch_of(self.text[position], position)))
-
-
-def batch_of(letter: str, offset: int) -> bytes:
-    producer_id = "abc".index(letter.lower())
-    if letter.isupper():
-        marker = EndTransactionMarker(is_commit=False, coordinator_epoch=0, timestamp=1)
-        return build_end_transaction_marker(
-            marker, producer_id=producer_id, producer_epoch=0, base_offset=offset
-        )
-    return build_batch(
-        simple_records([(b"k", b"v")], timestamp=1, base_offset=offset),
-        base_offset=offset,
-        producer_id=producer_id,
-        producer_epoch=0,
-        base_sequence=0,
-        is_transactional=True,
-    )
 
 
 def aborted(producer_id: int, first: int, last: int) -> AbortedTransaction:
