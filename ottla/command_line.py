@@ -25,6 +25,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "configs": ("ottla.broker.cli.admin.configs_command", "configs"),
         "dump-log": ("ottla.broker.cli.files.dump", "dump_log"),
         "format": ("ottla.broker.cli.storage", "format_directories"),
+        "groups": ("ottla.broker.cli.admin.groups_command", "groups"),
         "info": ("ottla.broker.cli.storage", "show_info"),
         "partitions": ("ottla.broker.cli.partitions.command", "partitions"),
         "random-uuid": ("ottla.broker.cli.storage", "random_uuid"),

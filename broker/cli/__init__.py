@@ -1,4 +1,15 @@
-"""The commands of `ottla`: a broker, local clusters, formatting, partitions, the tier, and files of a log (`files/`).
+"""The commands of `ottla`, each of which `ottla.command_line` imports when it is called.
 
-`ottla.command_line` imports each one when it is called.
+| command | module |
+|---|---|
+| broker | `broker.py` |
+| cluster up | `cluster.py`, `cluster_plan.py` |
+| topics, groups, configs | `admin/` |
+| partitions | `partitions/` |
+| tier | `tier/` |
+| format, info, random-uuid | `storage.py` |
+| dump-log, verify-log | `files/` |
+
+Those that ask a cluster use `cluster_client.py`, which needs no library of a Kafka client; `bootstrap.py` has the
+options that they share, `output.py` tables and JSON.
 """

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -95,21 +95,37 @@ def standard_output() -> TextIO:
     return sys.stdout
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, words: int | None = None) -> list[str]:
-    """Return the lines of a table: the first `words` columns (None: all) aligned left, numbers right.
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    words: int | None = None,
+    numbers: Container[int] | None = None,
+) -> list[str]:
+    """Return the lines of a table. Columns of `numbers`, or all behind the first `words`, are aligned right.
 
     >>> table(("log", "bytes"), [("orders-0", "7")], words=1)
     ['log       bytes', 'orders-0      7']
     """
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    words = len(head) if words is None else words
+    if numbers is None:
+        numbers = range(len(head) if words is None else words, len(head))
     return [
         "  ".join(
-            cell.ljust(width) if number < words else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if at in numbers else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in (head, *rows)
     ]
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "member"), counted(2, "member")
+    ('1 member', '2 members')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def size_text(size_bytes: int) -> str:

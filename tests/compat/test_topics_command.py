@@ -1,33 +1,9 @@
 """`ottla topics` and `ottla configs` on the server of this run, in this process: Ottla, or Apache Kafka."""
 
-import json
-from typing import Any
-
 import pytest
-from click.testing import CliRunner
 
-from ottla.command_line import main
 from tests.compat.admin import create_topic, eventually_equal, produce
-
-
-class Commands:
-    """Runs commands against one cluster."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
-
-    def text(self, *arguments: object, status: int = 0, input: str | None = None) -> str:
-        """The output of a command, which ends with this status; its last word may be a sentence on stderr."""
-        words = [*map(str, arguments), "--bootstrap-server", self.bootstrap]
-        done = CliRunner().invoke(main, words, input=input, prog_name="ottla")
-        assert done.exit_code == status, (done.output, done.exception)
-        return done.output
-
-    def rows(self, *arguments: object, status: int = 0, input: str | None = None) -> list[dict[str, Any]]:
-        return [
-            json.loads(line)
-            for line in self.text(*arguments, "--json", status=status, input=input).splitlines()
-        ]
+from tests.compat.commands import Commands
 
 
 @pytest.fixture
@@ -114,7 +90,7 @@ def test_configurations(ottla, topic):
     (["topics", "create", "{topic}-2", "--set", "retention.ms"],    2, "--set: 'retention.ms' is not a setting"),
     (["topics", "create", "{topic}-2", "--replication-factor", 3],  1, "Unable to replicate the partition 3 time(s)"),
     (["topics", "create", "a/b"],                                   1, "topic a/b: "),
-    (["topics", "alter", "{topic}", "--partitions", 1],             2, "has 1 partitions, and can get more only"),
+    (["topics", "alter", "{topic}", "--partitions", 1],             2, "has 1 partition, and can get more only"),
     (["topics", "alter", "{topic}"],                                2, "Nothing is to be changed"),
     (["topics", "alter", "{topic}", "--set", "segment.mss=1"],      2, "Did you mean segment.ms, "),
     (["topics", "describe", "{topic}x"],                            2, "has no topic {topic}x. Did you mean {topic}"),

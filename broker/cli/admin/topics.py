@@ -14,7 +14,7 @@ from ottla.broker.cli.cluster_client import (
     is_internal,
     leaders_of,
 )
-from ottla.broker.cli.output import Row
+from ottla.broker.cli.output import Row, counted
 from ottla.config.config_def import ConfigSource
 from ottla.config.topic_configs import TOPIC_CONFIGS
 from ottla.metadata.image import ConfigResourceType
@@ -186,7 +186,7 @@ def check_partitions(name: str, present: int, wanted: int) -> None:
     """Check that the number of partitions becomes larger. Raises ClusterError."""
     if wanted <= present:
         raise ClusterError(
-            f"--partitions {wanted}: the topic {name} has {present} partitions, and can get more only; "
+            f"--partitions {wanted}: the topic {name} has {counted(present, 'partition')}, and can get more only; "
             "fewer need another topic."
         )
 
