@@ -40,7 +40,7 @@ from uuid import UUID
 from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import InconsistentTopicId, RecordListTooLarge
 from ottla.protocol.records.batch import BatchHeader
-from ottla.protocol.types import TopicPartition
+from ottla.protocol.types import MAX_OFFSET, TopicPartition
 from ottla.storage import appending, partition_metadata, tiered_log
 from ottla.storage.appending import AppendInfo, AppendOrigin, UnexpectedAppendOffset
 from ottla.storage.background import BackgroundJob
@@ -94,6 +94,7 @@ class Log(LogView):
         random: "Random",
         on_io_error: Callable[[OSError], None],
         write_checkpoints: Callable[[], BackgroundJob],
+        written_log_start: Callable[[], int | None],
         now_ms: int,
     ) -> None:
         self.topic_partition = topic_partition
@@ -119,6 +120,7 @@ class Log(LogView):
             files=self.files,
             availability=self.availability,
             write_all=write_checkpoints,
+            written_start=written_log_start,
         )
         self.flusher = LogFlusher(
             offsets=self.offsets,
@@ -141,6 +143,7 @@ class Log(LogView):
             reader=self.reader,
             epochs=self.leader_epochs,
             producers=self.producers,
+            checkpoints=self.checkpoints,
             availability=self.availability,
             roll=self.roll,
         )
@@ -179,12 +182,14 @@ class Log(LogView):
         producer_id_expiration_ms: Callable[[], int] = default_producer_id_expiration_ms,
         on_io_error: Callable[[OSError], None] = lambda error: None,
         write_checkpoints: Callable[[], BackgroundJob] = _no_checkpoints,
+        written_log_start: Callable[[], int | None] = lambda: MAX_OFFSET,
     ) -> Self:
         """Open the log in this directory, which is created if missing. [any thread]
 
         Damaged files are repaired, or the log restarts empty (storage/recovery.py). `is_clean`: the log was
         closed by `close`; otherwise everything from `recovery_point` on is checked. `write_checkpoints` is called
-        when recovery point or log start offset move back, before files change: its job writes their checkpoints.
+        when recovery point or log start offset have to be on the disk before files change: its job writes their
+        checkpoints; `written_log_start` is the log start offset there. By default the log has no checkpoints.
         Raises OSError, and InconsistentTopicId if the directory belongs to another topic.
         """
         loaded = load_directory(
@@ -207,6 +212,7 @@ class Log(LogView):
             random=random,
             on_io_error=on_io_error,
             write_checkpoints=write_checkpoints,
+            written_log_start=written_log_start,
             now_ms=now_ms,
         )
         if not is_clean:

@@ -5,6 +5,11 @@ not be ahead: after a crash new batches could be before an old recovery point, a
 start offset, and be removed. So rows that move back are written before files change: by a job, if the truncation is
 prepared (`ottla.storage.truncation`), else in place.
 
+It must not be behind, either, where a tiered log removes segments before its log start. The log start of a tiered log
+is the checkpointed one, whichever segments there are; that of another log is at least that of its first segment. After
+a crash the log would begin before the segments that are left, and no copy would have the records in between, if
+DeleteRecords came before they were copied.
+
 Recovery trusts the indexes of a segment that ends at the recovery point, and those of the active one are
 flushed only after it is closed. Invariant: while a log is open, the recovery point on the disk is not the end
 of its active segment, unless that is empty. So the segment can be rolled at any time, without a flush
@@ -37,7 +42,8 @@ class _Limit:
 class LogCheckpoints:
     """The recovery point and log start offset of one log, as its directory's checkpoints have them.
 
-    `write_all` decides the content of the directory's checkpoints; its job writes them.
+    `write_all` decides the content of the directory's checkpoints; its job writes them. `written_start` returns the log
+    start offset that the checkpoint has now; None: it has none.
     """
 
     def __init__(
@@ -47,11 +53,13 @@ class LogCheckpoints:
         files: LogFiles,
         availability: LogAvailability,
         write_all: Callable[[], BackgroundJob],
+        written_start: Callable[[], int | None],
     ) -> None:
         self._offsets = offsets
         self._files = files
         self._availability = availability
         self._write_all = write_all
+        self._written_start = written_start
         self._limit: _Limit | None = None
         #: No row of this log on the disk has a larger recovery point, which may be beyond the one in memory: that moves
         #: back when a segment is rolled.
@@ -83,6 +91,16 @@ class LogCheckpoints:
         assert 0 <= start <= self._offsets.log_start_offset, (self._files.directory, start, self._offsets)
         is_tiered = self._files.is_tiered
         return start if is_tiered or start > self._files.segments.first.base_offset else None
+
+    def has_log_start(self, offset: int) -> bool:
+        """Whether the checkpoint has this log start offset, or a larger one."""
+        return offset <= (self._written_start() or 0)
+
+    def job(self) -> BackgroundJob:
+        """A job that writes the rows as they are now."""
+        write = self._write_all()
+        run = self._availability.guard_reading(write.run)
+        return BackgroundJob(name=f"checkpoints of {self._files.directory}", run=run)
 
     # -- before a truncation -----------------------------------------------------------------------
 

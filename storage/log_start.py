@@ -6,7 +6,8 @@
 
 Removed segments of a tiered log go one by one, each when the removal of the one before is on the disk. A disk
 that writes changes of a directory in any order could keep the removal of a later one only: its records are in
-the remote tier, and a reader of them would get what follows them. Of other logs no tier has them.
+the remote tier, and a reader of them would get what follows them. Of other logs no tier has them. Those before the log
+start go when the checkpoint has it (`ottla.storage.log_checkpoints`).
 
 Leader epochs and producers are kept for what the log still holds in either tier: epochs from the log start on, as the
 lineage of the remote copies is compared with them (KIP-405). Only the producers' snapshot files belong to the segments.
@@ -19,8 +20,10 @@ from logging import getLogger
 
 from ottla.protocol.errors import OffsetOutOfRange
 from ottla.storage import retention
+from ottla.storage.background import BackgroundJob
 from ottla.storage.leader_epoch_cache import LeaderEpochCache
 from ottla.storage.log_availability import LogAvailability
+from ottla.storage.log_checkpoints import LogCheckpoints
 from ottla.storage.log_files import LogFiles
 from ottla.storage.log_offsets import LogOffsets, start_offsets
 from ottla.storage.log_reader import LogReader
@@ -41,6 +44,7 @@ class LogStart:
         reader: LogReader,
         epochs: LeaderEpochCache,
         producers: ProducerStateManager,
+        checkpoints: LogCheckpoints,
         availability: LogAvailability,
         roll: Callable[[int], object],
     ) -> None:
@@ -50,6 +54,7 @@ class LogStart:
         self._reader = reader
         self._epochs = epochs
         self._producers = producers
+        self._checkpoints = checkpoints
         self._availability = availability
         self._roll = roll
 
@@ -90,6 +95,24 @@ class LogStart:
     def _waits_for_removals(self) -> bool:
         return self._files.is_tiered and not self._files.start_removals.all_flushed
 
+    @property
+    def _waits_for_checkpoint(self) -> bool:
+        """Whether the next segment is before a log start of which the checkpoint has no record yet."""
+        if not self._files.is_tiered:
+            return False
+        end = self._files.segments.end_of(self._files.segments.first)
+        if end is None or end > self._offsets.log_start_offset:
+            return False
+        return not self._checkpoints.has_log_start(end)
+
+    def retention_checkpoint_job(self) -> BackgroundJob | None:
+        """The job that writes the log start offset before `apply_some_retention` removes what is before it; None:
+        there is nothing to write.
+        """
+        if not self._availability.is_writable or not self._waits_for_checkpoint:
+            return None
+        return self._checkpoints.job()
+
     def is_retention_due(self, now_ms: int) -> bool:
         """Whether `apply_retention` would remove segments. Raises KafkaStorageError for a failing disk. Cost: 20 us."""
         if not self._availability.is_writable:
@@ -106,6 +129,10 @@ class LogStart:
             if self._waits_for_removals:
                 with self._availability:
                     self._files.flush_removals()
+            if self._waits_for_checkpoint:
+                self._checkpoints.job().complete()
+                if self._waits_for_checkpoint:
+                    break  # the disk has no descriptor left for it, or has failed
             if not (removed := self._remove_due(now_ms, most=1 if self._files.is_tiered else None)):
                 break
             count += removed
@@ -114,10 +141,10 @@ class LogStart:
     def apply_some_retention(self, now_ms: int, *, most: int) -> bool:
         """Remove at most `most` segments that are due, of a tiered log one; returns whether more may be due.
 
-        To be called after `warm_up_retention`. Does not wait for a flush: a removal that came meanwhile is
-        followed by the next run.
+        To be called after `warm_up_retention` and `retention_checkpoint_job`. Does not wait for the disk: what
+        came meanwhile is left to the next run.
         """
-        if self._waits_for_removals:
+        if self._waits_for_removals or self._waits_for_checkpoint:
             return False
         assert most > 0, most
         most = 1 if self._files.is_tiered else most

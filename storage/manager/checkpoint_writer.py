@@ -116,9 +116,13 @@ class CheckpointWriter:
         offsets = self._offsets(lambda log: log.high_watermark)
         return self._write_jobs("high watermarks", offsets, lambda it: it.high_watermarks)
 
-    def truncation_job(self, path: Path) -> BackgroundJob:
-        """Return a job that writes the checkpoint after a recovery point or log start offset in this
-        directory moved back.
+    def written_log_start(self, topic_partition: TopicPartition, path: Path) -> int | None:
+        """The log start offset of this log that the checkpoint in the directory has on the disk; None: it has none."""
+        return self._written.get(self._directories[path].log_start_offsets.path, {}).get(topic_partition)
+
+    def directory_job(self, path: Path) -> BackgroundJob:
+        """Return a job that writes the checkpoints of recovery points and log start offsets in this directory, as
+        they are now.
         """
         directory = self._directories[path]
         changed = []
@@ -135,7 +139,7 @@ class CheckpointWriter:
             for checkpoint in changed:
                 self._write_latest(path, checkpoint)
 
-        return BackgroundJob(name=f"checkpoints of {path} before a truncation", run=run)
+        return BackgroundJob(name=f"checkpoints of {path}", run=run)
 
     def _write_jobs(
         self,

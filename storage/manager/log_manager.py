@@ -364,11 +364,17 @@ class LogManager(LogTable):
     # -- all logs ----------------------------------------------------------------------------------
 
     def update_config(self, topic: str, partitions: Iterable[int], config: LogConfig) -> None:
-        """Apply a topic's new configuration; its partitions are looked up, since there may be many other logs."""
+        """Apply a topic's new configuration; its partitions are looked up, since there may be many other logs.
+
+        A log that becomes tiered begins at the checkpointed log start from then on, and not at its first segment.
+        """
         for index in partitions:
             for logs in (self.logs, self.future_logs):
                 if (log := logs.get(TopicPartition(topic, index))) is not None:
+                    was_tiered = log.is_tiered
                     log.update_config(config)
+                    if log.is_tiered and not was_tiered:
+                        self._scheduled.write_log_starts_soon()
 
     # -- failure -----------------------------------------------------------------------------------
 

@@ -225,11 +225,12 @@ class LogTable:
             topic_id=topic_id,
             producer_id_expiration_ms=lambda: self.settings.producer_id_expiration_ms,
             on_io_error=partial(self.fail, path.parent),
-            write_checkpoints=partial(self._checkpoint_truncation, path.parent),
+            write_checkpoints=partial(self._checkpoint_directory, path.parent),
+            written_log_start=partial(self.checkpoints.written_log_start, topic_partition, path.parent),
         )
 
-    def _checkpoint_truncation(self, path: Path) -> BackgroundJob:
-        """Return a job that writes the checkpoints after a recovery point or log start offset moved back. The
+    def _checkpoint_directory(self, path: Path) -> BackgroundJob:
+        """Return a job that writes the checkpoints, before files change for which a log's rows have to be there. The
         job raises OSError.
         """
         for topic_partition, log in list(self.logs.items()):
@@ -239,7 +240,7 @@ class LogTable:
                 self.cleaned_offsets[topic_partition] = min(
                     cleaned, log.checkpoints.recovery_point_to_write()
                 )
-        job = self.checkpoints.truncation_job(path)
+        job = self.checkpoints.directory_job(path)
 
         def run() -> None:
             job.run()

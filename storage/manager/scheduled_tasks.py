@@ -20,6 +20,7 @@ of Kafka 4.3.1.
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from logging import getLogger
 
 from ottla.protocol.errors import KafkaError, KafkaStorageError
@@ -74,6 +75,10 @@ class ScheduledTasks:
             table.deleted_files = [deleted for deleted in table.deleted_files if deleted.due_ms > now_ms]
             jobs.append(removal_job(due))
         return jobs + self._checkpoint_jobs(now_ms)
+
+    def write_log_starts_soon(self) -> None:
+        """Have the next call of `maintain` write the log start offsets, before their interval is over."""
+        self._next_log_starts_ms = 0
 
     def _checkpoint_jobs(self, now_ms: int) -> list[BackgroundJob]:
         settings, checkpoints = self._table.settings, self._table.checkpoints
@@ -131,21 +136,35 @@ def _release_mappings(log: Log) -> None:
         segment.log.release_mapping()
 
 
+def _run_online(job: BackgroundJob) -> None:
+    """Run the job, unless the log's directory goes offline, which is logged. [any thread]"""
+    with suppress(KafkaStorageError):
+        job.run()
+
+
 def _retention_job(logs: deque[Log], now_ms: int) -> BackgroundJob:
     """A job for the retention of the first of these logs; its next parts are for the others.
 
-    A thread reads timestamps that are not in memory, and flushes removals; the event loop decides, and removes
-    a few segments at a time.
+    A thread reads timestamps that are not in memory, flushes removals, and writes the log start offset on which a
+    removal depends; the event loop decides, and removes a few segments at a time.
     """
 
     def run() -> None:
         with suppress(KafkaStorageError):  # logged by the log, which is offline
             logs[0].start.warm_up_retention(now_ms, most=SEGMENTS_OF_STEP)
 
-    def finish() -> BackgroundJob | None:
+    def remove() -> BackgroundJob | None:
         if _retain(logs[0], now_ms):
             logs.popleft()
         return _retention_job(logs, now_ms) if logs else None
+
+    def finish() -> BackgroundJob | None:
+        checkpoint = logs[0].start.retention_checkpoint_job()
+        return (
+            remove()
+            if checkpoint is None
+            else BackgroundJob(name=checkpoint.name, run=partial(_run_online, checkpoint), finish=remove)
+        )
 
     return BackgroundJob(name=f"retention of {logs[0].directory}", run=run, finish=finish)
 
