@@ -3,8 +3,8 @@
 import pytest
 
 from ottla.storage.segment import Segment
+from tests.unit.storage.log_manager_support import TOPIC_ID, A, append, open_manager
 from tests.unit.storage.storage_support import NOW_MS
-from tests.unit.storage.test_log_manager import TOPIC_ID, A, append, open_manager
 
 
 def write_again(jobs):

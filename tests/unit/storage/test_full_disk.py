@@ -14,8 +14,8 @@ from ottla.protocol.records.batch import crc_is_valid
 from ottla.protocol.records.record import records
 from ottla.storage.files import Files
 from tests.unit.storage.crash_child import CONFIG, value_of
+from tests.unit.storage.log_manager_support import TOPIC_ID, A, append, open_manager, run
 from tests.unit.storage.storage_support import NOW_MS, TP, batch, offsets_in, open_log
-from tests.unit.storage.test_log_manager import TOPIC_ID, A, append, open_manager, run
 
 
 @pytest.fixture

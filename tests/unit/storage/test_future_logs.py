@@ -13,8 +13,8 @@ from ottla.protocol.types import TopicPartition
 from ottla.storage.manager.log_manager import InconsistentMetaProperties
 from ottla.storage.remote_restart import RemoteState
 from tests.harness.faulty_files import FaultyFiles, Killed, Loss
+from tests.unit.storage.log_manager_support import TOPIC_ID, A, append, crash, delete, open_manager, run
 from tests.unit.storage.storage_support import NOW_MS, offsets_in
-from tests.unit.storage.test_log_manager import TOPIC_ID, A, append, crash, delete, open_manager, run
 
 PATHS = [Path("/data/a"), Path("/data/b")]
 

@@ -16,8 +16,8 @@ from ottla.storage.files import Files
 from ottla.storage.log_availability import TooManyOpenFiles
 from ottla.storage.manager.log_manager import NewLog
 from tests.harness.faulty_files import FaultyFiles
+from tests.unit.storage.log_manager_support import TOPIC_ID, A, B, append, open_manager, run
 from tests.unit.storage.storage_support import NOW_MS
-from tests.unit.storage.test_log_manager import TOPIC_ID, A, B, append, open_manager, run
 
 PARTITIONS = [TopicPartition("t", number) for number in range(40)]
 

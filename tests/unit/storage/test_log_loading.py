@@ -16,8 +16,8 @@ from ottla.storage.files import Files
 from ottla.storage.log import Log
 from ottla.storage.manager.log_manager import InconsistentMetaProperties, LogManager, LogManagerSettings
 from tests.harness.faulty_files import FaultyFiles, Loss
+from tests.unit.storage.log_manager_support import CONFIG, TOPIC_ID, append, crash, open_manager
 from tests.unit.storage.storage_support import NOW_MS
-from tests.unit.storage.test_log_manager import CONFIG, TOPIC_ID, append, crash, open_manager
 
 PARTITIONS = [TopicPartition("t", number) for number in range(12)]
 
