@@ -13,7 +13,8 @@ epochs is not read beyond them.
 """
 
 from asyncio import sleep
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -247,30 +248,16 @@ class RemoteLogReader:
         Raises RemoteStorageError, OSError, KafkaStorageError. Cost: a look-up in the metadata for each copy, one or two
         indexes and a part of one segment.
         """
-        reached = partition.log.offsets.log_start_offset
-        while not is_cancelled():
-            count = 0
-            while reached < partition.log.offsets.local_log_start_offset:
-                reached = max(reached, partition.log.offsets.log_start_offset)
-                found = self._copy_in_walk(partition, reached)
-                if found is None:
-                    break
-                if found.copy.max_timestamp_ms >= timestamp:
+        async with aclosing(self._walk(partition, timestamp, is_cancelled=is_cancelled)) as walk:
+            async for part in walk:
+                if not isinstance(part, _Stretch):
+                    return part
+                if part.found.copy.max_timestamp_ms >= timestamp:
                     record = await self._search(
-                        found, timestamp, start_offset=reached, is_cancelled=is_cancelled
+                        part.found, timestamp, start_offset=part.start_offset, is_cancelled=is_cancelled
                     )
                     if record is not None:
                         return record
-                reached = found.end_offset
-                count += 1
-                if not count % _COPIES_IN_TURN:
-                    await sleep(0)
-                    if is_cancelled():
-                        return None
-            reached = max(reached, partition.log.offsets.local_log_start_offset)
-            local = await self._search_locally(partition, timestamp, is_cancelled=is_cancelled)
-            if partition.log.offsets.local_log_start_offset <= reached:
-                return local
         return None
 
     async def max_timestamp_offset(
@@ -282,27 +269,14 @@ class RemoteLogReader:
         there has the copy's largest timestamp: of a copy that is in the log in part only. Raises RemoteStorageError,
         OSError, KafkaStorageError.
         """
-        offsets = partition.log.offsets
         stretches: list[_Stretch] = []
-        reached = offsets.log_start_offset
-        count = 0
-        while True:
-            while reached < offsets.local_log_start_offset:
-                reached = max(reached, offsets.log_start_offset)
-                found = self._copy_in_walk(partition, reached)
-                if found is None:
-                    break
-                stretches.append(_Stretch(reached, found))
-                reached = found.end_offset
-                count += 1
-                if not count % _COPIES_IN_TURN:
-                    await sleep(0)
-            reached = max(reached, offsets.local_log_start_offset)
-            local = await self._search_locally(partition, None, is_cancelled=is_cancelled)
-            # Else local retention has removed segments, perhaps before the thread had read them.
-            if is_cancelled() or offsets.local_log_start_offset <= reached:
-                break
-        latest = local
+        latest: TimestampOffset | None = None
+        async with aclosing(self._walk(partition, None, is_cancelled=is_cancelled)) as walk:
+            async for part in walk:
+                if isinstance(part, _Stretch):
+                    stretches.append(part)
+                else:
+                    latest = part
         for start, found in sorted(
             stretches, key=lambda each: each.found.copy.max_timestamp_ms, reverse=True
         ):
@@ -317,6 +291,32 @@ class RemoteLogReader:
             latest = _later(latest, record)
         return latest
 
+    async def _walk(
+        self, partition: TieredPartition, timestamp: int | None, *, is_cancelled: Callable[[], bool]
+    ) -> AsyncGenerator[_Stretch | TimestampOffset | None]:
+        """Yield the stretch of each copy in the order of the log, and at last the result of the local search.
+
+        Local retention may remove segments meanwhile, perhaps before the local search has read them: then the walk
+        goes on with their copies. It ends without a result if it is cancelled. Raises as `find_copy`.
+        """
+        offsets = partition.log.offsets
+        reached = count = 0
+        while not is_cancelled():
+            while (reached := max(reached, offsets.log_start_offset)) < offsets.local_log_start_offset:
+                found = self._copy_in_walk(partition, reached)
+                yield _Stretch(reached, found)
+                reached = found.end_offset
+                count += 1
+                if not count % _COPIES_IN_TURN:
+                    await sleep(0)
+                    if is_cancelled():
+                        return
+            reached = max(reached, offsets.local_log_start_offset)
+            local = await self._search_locally(partition, timestamp, is_cancelled=is_cancelled)
+            if offsets.local_log_start_offset <= reached:
+                yield local
+                return
+
     async def _search_locally(
         self, partition: TieredPartition, timestamp: int | None, *, is_cancelled: Callable[[], bool]
     ) -> TimestampOffset | None:
@@ -325,10 +325,10 @@ class RemoteLogReader:
             pass
         return search.found
 
-    def _copy_in_walk(self, partition: TieredPartition, offset: int) -> FoundCopy | None:
-        """Return the copy that holds `offset`; None if the log start has passed it meanwhile. Raises as `find_copy`."""
+    def _copy_in_walk(self, partition: TieredPartition, offset: int) -> FoundCopy:
+        """Return the copy that holds `offset`, which is not before the log start. Raises RemoteStorageError, too."""
         found = self.find_copy(partition, offset)
-        if found is None and partition.log.offsets.log_start_offset <= offset:
+        if found is None:
             raise RemoteStorageError(
                 f"{partition.topic_partition}: no copy in the remote tier holds {offset}"
             )
