@@ -38,18 +38,16 @@ _CHECKS_PER_SESSION: Final = 8
 
 
 class PeriodicTask(NamedTuple):
-    """One row of the table: (state, now_ms of the sessions' clock) -> Result, or its steps.
-
-    The response is whether there is more.
-    """
+    """One row of the table: (state, now_ms of the sessions' clock) -> steps. The response is whether there is more."""
 
     name: str
     #: None: never.
     interval_ms: Callable[[ControllerSettings], int | None]
-    decide: Callable[[ClusterState, int], Steps[bool] | Result[bool]]
+    decide: Callable[[ClusterState, int], Steps[bool]]
 
 
-def _write_no_op(state: ClusterState, now_ms: int) -> Result[bool]:
+def _write_no_op(state: ClusterState, now_ms: int) -> Steps[bool]:
+    yield from ()  # one step
     # A single voter has no other voters to show that it runs, and its disk may stay idle.
     if len(state.kraft.voter_ids) < 2:
         return Result(response=False)
