@@ -85,10 +85,10 @@ class RoleChanges:
     async def _work(self) -> None:
         try:
             await in_turns(self._runtime, self._steps(), goes_first=True)
+            self._on_applied()
         except Exception as error:
             logger.exception("The metadata log cannot be applied")
             self.on_failure(f"The metadata log cannot be applied to a partition: {error!r}.")
-        self._on_applied()
 
     def _on_applied(self) -> None:
         """No step is pending. Invariant: the offset that is reported to the controller never goes back."""

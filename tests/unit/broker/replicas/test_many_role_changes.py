@@ -219,6 +219,23 @@ def test_the_node_dies_meanwhile(simulation):
 
 
 @pytest.mark.logs("The metadata log cannot be applied")
+def test_an_offset_that_goes_back_stops_the_node(simulation, monkeypatch):
+    """The controller would receive an offset whose roles are not applied."""
+
+    async def story():
+        async with leader_of_many(simulation) as (cluster, broker):
+            failures, roles = [], broker.replicas.roles
+            roles.on_failure = failures.append
+            monkeypatch.setattr(roles, "_applied_offset", 1_000_000)
+            change(cluster, leader=1)
+            await roles.idle()
+            (failure,) = failures
+            assert "1000000" in failure
+
+    simulation.run(story())
+
+
+@pytest.mark.logs("The metadata log cannot be applied")
 def test_a_bug_stops_the_node(simulation, monkeypatch):
     """A bug in a listener of the metadata log does the same: the partition's state is not the log's, and
     nothing repairs it."""
