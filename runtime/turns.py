@@ -16,13 +16,14 @@ A thread is no alternative for Python code: the loop would wait for the interpre
 """
 
 import asyncio
-import gc
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from sys import getrefcount
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+from ottla.runtime.garbage import collect_young
 
 R = TypeVar("R")
 
@@ -212,16 +213,6 @@ class LoopTurns:
             work()
         except Exception as error:  # noqa: BLE001 - a bug of one does not stop the others
             self._loop.call_exception_handler({"message": f"{work!r} failed", "exception": error})
-
-
-def collect_young() -> None:
-    """Let the garbage collector visit the young objects now, which are old then: some thousand in a millisecond.
-
-    A container that is young when it has become large is visited with all of its objects, twice; one that is old
-    already while it grows is not.
-    """
-    if gc.isenabled():
-        gc.collect(1)
 
 
 def _take(large: Container, count: int) -> None:

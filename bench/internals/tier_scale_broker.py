@@ -25,8 +25,8 @@ from ottla.bench.internals.tier_scale_folder import (
 )
 from ottla.bench.internals.tier_scale_phases import COUNT, Figures, Phases
 from ottla.bench.targets.memory import PeakMemory
-from ottla.broker.cli.broker import collect_briefly, collect_rarely
 from ottla.broker.node import Node
+from ottla.runtime.garbage import collect_briefly, collect_rarely
 from ottla.runtime.production import ProductionRuntime, allow_open_files, run
 
 #: The interval of each partition's tasks: those of all partitions are due soon after the start, 5 s for 1,000

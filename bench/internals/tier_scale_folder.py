@@ -20,7 +20,6 @@ from uuid import UUID
 from ottla.bench.internals.loop_turns import LoopTurns
 from ottla.bench.internals.storage_support import NOW_MS, append, batch_of, open_log
 from ottla.bench.internals.tier_scale_phases import COUNT, Phases
-from ottla.broker.cli.broker import collect_rarely
 from ottla.broker.node import Node
 from ottla.broker.replicas.partition import Partition
 from ottla.config.broker_config import BrokerConfig
@@ -43,6 +42,7 @@ from ottla.remote.topic_metadata.subscriber import Subscriber, UserPartition
 from ottla.remote.topic_metadata.topic import TOPIC as METADATA_TOPIC
 from ottla.remote.topic_metadata.topic import Position
 from ottla.runtime import Runtime
+from ottla.runtime.garbage import collect_rarely
 from ottla.runtime.production import ProductionRuntime, allow_open_files, run
 from ottla.storage import producer_snapshot
 from ottla.storage.files import Files

@@ -16,6 +16,7 @@ from ottla.broker.node import CannotStart, Node
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.load import load_config
 from ottla.protocol.errors import KafkaError
+from ottla.runtime.garbage import collect_briefly, collect_rarely
 from ottla.runtime.production import ProductionRuntime, allow_open_files, run
 from ottla.runtime.turns import in_turns
 
@@ -69,25 +70,6 @@ def start_broker(
         run(lambda runtime: _serve(runtime, config, until_stdin_ends=until_stdin_ends))
     except (CannotStart, KafkaError) as error:
         raise click.ClickException(str(error)) from None
-
-
-def collect_rarely() -> None:
-    """Let the garbage collector run rarely while a node starts.
-
-    The replay of the metadata log creates 100,000s of objects, and hardly a cycle.
-    """
-    gc.set_threshold(50_000, 20, 50)
-
-
-def collect_briefly() -> None:
-    """Let the garbage collector visit fewer objects at a time, after a node has started.
-
-    A collection visits some 15,000 objects, in 1 to 3 ms, as all requests wait meanwhile. With the thresholds of
-    the start it is 50,000 objects, for 4 to 17 ms, or a million. Requests leave hardly
-    a cycle: all objects are visited as seldom as by these thresholds, once in 50,000,000 new ones (1,000
-    partitions: 50 ms).
-    """
-    gc.set_threshold(5_000, 1, 3_500)
 
 
 async def _serve(runtime: ProductionRuntime, config: BrokerConfig, *, until_stdin_ends: bool) -> None:

@@ -17,7 +17,6 @@ import pytest
 from huge import arrays, huge
 
 from ottla.broker.api import modules
-from ottla.broker.cli.broker import collect_briefly
 from ottla.broker.membership.envelope import FORWARDABLE, wrap_request
 from ottla.broker.node import Node
 from ottla.broker.request_context import RequestContext
@@ -29,6 +28,7 @@ from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.steps import at_once
+from ottla.runtime.garbage import collect_briefly
 from ottla.runtime.simulated import SimulatedRuntime
 from ottla.runtime.virtual_loop import VirtualLoop
 from tests.harness.wire import WireClient

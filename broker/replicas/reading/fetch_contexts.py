@@ -31,7 +31,7 @@ from ottla.protocol.errors import (
     InvalidFetchSessionEpoch,
 )
 from ottla.protocol.steps import Step, at_once
-from ottla.runtime.turns import collect_young
+from ottla.runtime.garbage import collect_young
 
 #: Rows of one step of a request with very many: some 200 us.
 _ROWS_OF_STEP: Final = 500

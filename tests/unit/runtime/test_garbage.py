@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from ottla.broker.cli.broker import collect_briefly
+from ottla.runtime.garbage import collect_briefly
 
 _MOST_OBJECTS = 15_000
 #: What the test itself makes between two collections.

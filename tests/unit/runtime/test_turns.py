@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from ottla.runtime.garbage import collect_briefly
 from ottla.runtime.production import run
 from ottla.runtime.simulated import Simulation
 from ottla.runtime.turns import MAX_STEPS, TURN_S, FreedInTurns, in_turns
@@ -230,7 +231,7 @@ def test_new_objects_are_visited_while_old_ones_are_freed(simulated):
 
     assert gc.isenabled()
     thresholds = gc.get_threshold()
-    gc.set_threshold(5_000, 1, 3_500)
+    collect_briefly()
     try:
         assert simulated.run(main()) < 20_000
     finally:
