@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ottla.protocol.errors import KafkaStorageError
 from ottla.protocol.types import TopicPartition
 from ottla.storage.background import BackgroundJob
-from ottla.storage.compaction import BYTES_A_KEY, Compaction, LastRecord, Replacement, compact
+from ottla.storage.compaction import BYTES_A_KEY, Compaction, LastRecord, Replacement, Source, compact
 from ottla.storage.log import Log
 from ottla.storage.producer_append import ProducerState
 
@@ -239,8 +239,10 @@ def cleaning_job(
     Raises OSError.
     """
     log = chosen.log
+    segments = [it for it in log.segments.closed if it.base_offset < chosen.end_offset]
+    bounds = [*(segment.base_offset for segment in segments), chosen.end_offset]
     compaction = Compaction(
-        segments=[it for it in log.segments.closed if it.base_offset < chosen.end_offset],
+        sources=[Source(*each) for each in zip(segments, bounds[1:], strict=True)],
         first_dirty_offset=chosen.first_dirty_offset,
         end_offset=chosen.end_offset,
         now_ms=now_ms,
@@ -256,6 +258,6 @@ def cleaning_job(
         max_keys=max(dedupe_buffer_bytes // BYTES_A_KEY, 1),
         throttle=throttle,
     )
-    for segment in compaction.segments:
+    for segment in segments:
         segment.log.prepare_reading()
     return _Cleaning(log, compaction, on_done=on_done, on_failure=on_failure).next_part()

@@ -53,11 +53,19 @@ class LastRecord(NamedTuple):
     epoch: int
 
 
+class Source(NamedTuple):
+    """A closed segment that is cleaned."""
+
+    segment: Segment
+    #: The base offset of the next segment of the log, before which the batches end.
+    end_offset: int
+
+
 class Compaction(NamedTuple):
     """The input of a cleaning: the segments, offsets and limits that decide which records are kept."""
 
     #: All closed segments before `end_offset`, clean ones included.
-    segments: Sequence[Segment]
+    sources: Sequence[Source]
     #: Where the dirty part begins.
     first_dirty_offset: int
     #: Base offset of the first segment that must not be cleaned.
@@ -73,11 +81,6 @@ class Compaction(NamedTuple):
     max_keys: int
     #: Called with the number of bytes read or written; blocks while the rate is too high.
     throttle: Callable[[int], None]
-
-    def with_ends(self) -> Iterator[tuple[Segment, int]]:
-        """The segments, each with the base offset of the next one."""
-        ends = (*(segment.base_offset for segment in self.segments[1:]), self.end_offset)
-        return zip(self.segments, ends, strict=bool(self.segments))
 
 
 class Replacement(NamedTuple):
@@ -208,27 +211,28 @@ def compact(compaction: Compaction) -> Iterator[Replacement | int]:
     clean_end = offsets.last_offset + 1
     transactions = CleanedTransactions()
     for group in group_by_size(compaction, clean_end):
-        while sources := [segment for segment in group if segment in compaction.present()]:
-            if sources[0] is compaction.present().first:
+        while sources := [source for source in group if source.segment in compaction.present()]:
+            if sources[0].segment is compaction.present().first:
                 # Retention has removed what is before, perhaps with the marker of a transaction that was open there:
                 # a later transaction of that producer must not be mistaken for it.
                 transactions = CleanedTransactions()
             try:
                 made = _clean(sources, compaction, offsets, transactions)
             except Exception:
-                if all(segment in compaction.present() for segment in sources):
+                if all(source.segment in compaction.present() for source in sources):
                     raise
                 continue  # retention has removed a source, and its files are deleted after a delay
             yield made
     yield clean_end
 
 
-def verified_batches(segment: Segment, end_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """All batches of a closed segment, whose offsets end before `end_offset`. Raises CorruptMessage at a corrupt one.
+def verified_batches(source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """All batches of a closed segment, whose offsets end before the next one. Raises CorruptMessage at a corrupt one.
 
     No checksum covers a base offset. By one that is too large, a batch would be newer than those that follow it, whose
     records would be removed in favour of its own.
     """
+    segment, end_offset = source
     end, next_offset = 0, segment.base_offset
     for header, position, batch in walk(segment):
         if not crc_is_valid(batch):
@@ -251,10 +255,10 @@ def build_offset_map(compaction: Compaction) -> OffsetMap:
     offsets.last_offset = start - 1
     transactions = CleanedTransactions()
     transactions.add(compaction.aborted_in(start, end))
-    for segment, segment_end in compaction.with_ends():
-        if segment_end <= start:
+    for source in compaction.sources:
+        if source.end_offset <= start:
             continue
-        for header, batch in verified_batches(segment, segment_end):
+        for header, batch in verified_batches(source):
             if header.last_offset < start:
                 continue
             compaction.throttle(header.size_bytes)
@@ -271,15 +275,16 @@ def build_offset_map(compaction: Compaction) -> OffsetMap:
                         return offsets
             offsets.last_offset = max(offsets.last_offset, header.last_offset)
         # Offsets at a segment's end that no batch has are clean, too.
-        offsets.last_offset = max(offsets.last_offset, segment_end - 1)
+        offsets.last_offset = max(offsets.last_offset, source.end_offset - 1)
     return offsets
 
 
-def group_by_size(compaction: Compaction, clean_end: int) -> list[list[Segment]]:
+def group_by_size(compaction: Compaction, clean_end: int) -> list[list[Source]]:
     """Groups of adjacent segments whose logs and indexes fit into one segment, before any record is removed."""
-    groups: list[list[Segment]] = []
+    groups: list[list[Source]] = []
     sizes = (0, 0, 0)
-    for segment, end in compaction.with_ends():
+    for source in compaction.sources:
+        segment, end = source
         if segment.base_offset >= clean_end:
             break
         added = (segment.size, *segment.files.index_sizes())
@@ -287,22 +292,23 @@ def group_by_size(compaction: Compaction, clean_end: int) -> list[list[Segment]]
         most = (compaction.max_segment_bytes, most_index_bytes, most_index_bytes)
         fits = groups and (
             all(size + more <= limit for size, more, limit in zip(sizes, added, most, strict=True))
-            and (not segment.size or end - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET)
+            and (not segment.size or end - 1 - groups[-1][0].segment.base_offset <= MAX_RELATIVE_OFFSET)
         )
         if fits:
-            groups[-1].append(segment)
+            groups[-1].append(source)
             sizes = (sizes[0] + added[0], sizes[1] + added[1], sizes[2] + added[2])
         else:
-            groups.append([segment])
+            groups.append([source])
             sizes = added
-    grouped = [segment for group in groups for segment in group]
-    assert grouped == [*compaction.segments][: len(grouped)], (groups, compaction.segments)
+    grouped = [source for group in groups for source in group]
+    assert grouped == [*compaction.sources][: len(grouped)], (groups, compaction.sources)
     return groups
 
 
 def _clean(
-    group: Sequence[Segment], compaction: Compaction, offsets: OffsetMap, transactions: CleanedTransactions
+    sources: Sequence[Source], compaction: Compaction, offsets: OffsetMap, transactions: CleanedTransactions
 ) -> Replacement:
+    group = [source.segment for source in sources]
     first = group[0]
     assert all(one.base_offset < two.base_offset for one, two in pairwise(group)), group
     cleaned = Segment.create(
@@ -317,13 +323,13 @@ def _clean(
     headers: list[BatchHeader] = []
     buffers: list[bytes] = []
     size = 0
-    ends = {segment.base_offset: end for segment, end in compaction.with_ends()}
     try:
-        for number, segment in enumerate(group):
+        for number, source in enumerate(sources):
+            segment = source.segment
             following = group[number + 1].base_offset if number + 1 < len(group) else None
             end = following if following is not None else segment.reader.next_offset()
             transactions.add(compaction.aborted_in(segment.base_offset, end))
-            for header, batch in verified_batches(segment, ends[segment.base_offset]):
+            for header, batch in verified_batches(source):
                 compaction.throttle(header.size_bytes)
                 kept = retain(header, batch, compaction, offsets, transactions)
                 if kept is None:
