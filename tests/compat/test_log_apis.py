@@ -207,6 +207,9 @@ def changed(position: int, value: int, data: bytes | None = None) -> bytes:
     return bytes(data)
 
 
+#: Offsets of records that contradict the header, which has two records from 0 to 1.
+CONTRADICTING = bytes(build_batch([Record(at, NOW_MS, b"k", b"v", ()) for at in (0, 5)], last_offset=1))
+
 PAYLOADS = {
     "good": batch(b"a", b"b"),
     "empty": b"",
@@ -251,9 +254,23 @@ def test_produce(servers, version):
         ({"segment_bytes": "1048576", "max_message_bytes": "3000000"}, batch(b"x" * 1_500_000)),
         ({"compression_type": "gzip"}, batch(b"a", b"b")),
         ({"min_insync_replicas": "2"}, batch(b"a")),
+        ({}, CONTRADICTING),
+        ({"cleanup_policy": "compact"}, CONTRADICTING),
+        ({"compression_type": "gzip"}, CONTRADICTING),
     ],
     # Not of the batches: they hold the time of day, and every worker must name the same tests.
-    ids=["no key", "key", "too old", "too large", "larger than a segment", "other codec", "too few replicas"],
+    ids=[
+        "no key",
+        "key",
+        "too old",
+        "too large",
+        "larger than a segment",
+        "other codec",
+        "too few replicas",
+        "offsets",
+        "offsets, compacted",
+        "offsets, other codec",
+    ],
 )
 def test_what_topics_refuse(servers, configs, payload):
     name = f"refuses-{abs(hash((str(configs), payload)))}"

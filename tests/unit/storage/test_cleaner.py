@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import CorruptMessage
 from ottla.protocol.records.batch import crc_is_valid, crc_of
-from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.builder import assemble, build_batch
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.records.record import Record, records
+from ottla.protocol.varint import encode_varint
 from ottla.storage import cleaner
 from ottla.storage.files import Files
 from ottla.storage.log import AppendOrigin
@@ -337,6 +338,35 @@ def test_a_batch_with_offsets_beyond_its_header_is_compacted(tmp_path):
     segments = list(log.segments)
     assert not isinstance(clean(log), Exception)
     assert list(log.segments) != segments
+
+
+@pytest.mark.parametrize("claimed", [-1, 1, 5, 1_000_000])
+def test_an_offset_that_contradicts_its_header_does_not_outlive_a_newer_record(tmp_path, claimed):
+    """A producer's record claims an offset before or behind those of its batch: newer ones of its key stay."""
+    log = open_log(tmp_path / "l", config=CONFIG)
+    write(log, [("b", "oldest")])
+    record = b"\x00\x00" + encode_varint(claimed) + encode_varint(1) + b"b" + encode_varint(1) + b"v\x00"
+    data = assemble(
+        encode_varint(len(record)) + record,
+        base_offset=0,
+        leader_epoch=0,
+        attributes=0,
+        last_offset_delta=0,
+        base_timestamp=NOW_MS,
+        max_timestamp=NOW_MS,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records_count=1,
+    )
+    log.append_as_leader(bytearray(data), leader_epoch=0, now_ms=NOW_MS)
+    write(log, [("b", "newest")])
+    for number in range(9):
+        write(log, [("c", f"{number}" * 50)])
+    clean(log)
+    clean(log)
+    found = [it.value for _, data in log.reader.records_since(0) for it in records(data) if it.key == b"b"]
+    assert found[-1] == b"newest"
 
 
 @pytest.mark.logs("below the high watermark")
