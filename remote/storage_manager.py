@@ -129,6 +129,15 @@ class RemoteStorageManager(ABC):
         May be slow, and may fail.
         """
 
+    def check(self, broker_id: int) -> bool:
+        """Check that the store can be written, read and deleted from; return False if there is no such check.
+
+        Called after `open`, once clients are served, and again while the store cannot be used. What is written
+        has a name of the broker's own, which no copy has, and is deleted. Raises RemoteStorageError, whose text
+        is a sentence for an operator: the setting, its value, the reason and the remedy.
+        """
+        return False
+
     @abstractmethod
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
         """Copy the segment and its indexes; return custom metadata, or None.
@@ -176,6 +185,10 @@ class StorageManagerInFront(RemoteStorageManager):
     def open(self) -> None:
         """Open the store behind this one."""
         self.store.open()
+
+    def check(self, broker_id: int) -> bool:
+        """Check the store behind this one; return False if it has no check."""
+        return self.store.check(broker_id)
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
         """Copy the segment and its indexes to the store; return the store's custom metadata."""

@@ -59,8 +59,12 @@ _PARTITION_GAUGES: Final = (
 class RemoteTable:
     """The metrics of the remote tier, and the sums that they show."""
 
-    def __init__(self, metrics: RemoteStorageMetrics, reads: ReadSlots) -> None:
+    def __init__(
+        self, metrics: RemoteStorageMetrics, reads: ReadSlots, *, is_up: Callable[[], bool | None]
+    ) -> None:
+        """`is_up`: whether the last call of the store has succeeded; None: there was none yet."""
         self._metrics = metrics
+        self._is_up = is_up
         self._reads = reads
         self._by_topic: dict[str, RemotePartitionGauges] = {}
         self._all = RemotePartitionGauges()
@@ -103,6 +107,9 @@ class RemoteTable:
             kafka(f"{_READERS}RemoteLogReaderAvgIdlePercent",
                   "The idle part of these slots, from 0 to 1, at this moment.",
                   one(lambda: self._reads.idle_ratio)),
+            own("remote_tier_up", Kind.GAUGE,
+                "1 if the last call of the remote store, or its check at the start, has succeeded, else 0.",
+                one(self._is_up)),
             *_throttle("copy", lambda: metrics.copy_throttle),
             *_throttle("fetch", lambda: metrics.fetch_throttle),
         ]  # fmt: skip

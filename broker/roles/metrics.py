@@ -107,9 +107,10 @@ class MetricsRole:
         self.families += node_metrics.session_families(broker.fetch_sessions)
         self.families.append(node_metrics.state_family(lambda: role.state))
         if broker.remote is not None:
-            reads = broker.remote.reads
+            remote = broker.remote
+            reads = remote.reads
             purgatories += [reads.fetch_purgatory, reads.list_offsets_purgatory]
-            self._add(RemoteTable(broker.remote.metrics, reads.slots))
+            self._add(RemoteTable(broker.remote.metrics, reads.slots, is_up=lambda: remote.store.is_up))
 
     def _add(self, table: Table) -> None:
         self.families += table.families()

@@ -19,11 +19,13 @@ from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.reading.remote_reads import RemoteReads
 from ottla.broker.tiering.partition_removers import PartitionRemovers
 from ottla.broker.tiering.settings import remote_log_manager_settings, remote_read_settings, resize_pools
+from ottla.broker.tiering.store_checks import StoreChecks
 from ottla.config.broker_config import BrokerConfig
 from ottla.remote.auxiliary_state import AuxiliaryStates
 from ottla.remote.log_manager.manager import RemoteLogManager
 from ottla.remote.metadata_manager import RemoteLogMetadataManager
 from ottla.remote.metrics import RemoteStorageMetrics
+from ottla.remote.observed_store import ObservedStore
 from ottla.remote.reading.copy_reader import MAX_BATCH_BYTES
 from ottla.remote.reading.index_cache import IndexCache
 from ottla.remote.reading.index_cache_files import IndexFiles
@@ -65,7 +67,10 @@ class RemoteTier:
         """
         self._runtime = runtime
         self._use(config)
-        self.store = store
+        #: The store, with the outcome of its last call.
+        self.store = store = ObservedStore(store)
+        self._checks = StoreChecks(runtime, store, node_id=config.node_id)
+        self._checking: asyncio.Task[None] | None = None
         self.metadata = metadata
         self.metrics = RemoteStorageMetrics()
         self.manager = RemoteLogManager(
@@ -128,21 +133,11 @@ class RemoteTier:
         self.manager.start()
 
     def on_broker_ready(self) -> None:
-        """Open the metadata topic and the store, and start the removers: clients are served, this broker's own too."""
+        """Open the metadata topic, check the store, start the removers: clients are served, this broker's own, too."""
         self.metadata.on_broker_ready()
-        self._runtime.create_task(self._open_store(), name="opening of the remote store")
+        self._checking = self._runtime.supervise(self._checks.run, name="remote-store-checks")
         if self.removers is not None:
             self.removers.start()
-
-    async def _open_store(self) -> None:
-        """Open the store, so that the first consumer does not wait for the import of its client.
-
-        A failure is only logged: each use of the store would fail in the same way.
-        """
-        try:
-            await self._runtime.run_blocking(self.store.open, pool=Pool.REMOTE_READS)
-        except Exception as error:  # noqa: BLE001 (whatever a plugin raises)
-            logger.warning("the remote store cannot be opened: %s", error)
 
     def on_role(self, partition: Partition) -> None:
         """Apply the partition's role, or the changed configuration of its topic, to the tier's tasks.
@@ -178,6 +173,8 @@ class RemoteTier:
         A store that does not respond delays the stop for seconds only.
         """
         self._is_stopped = True
+        if self._checking is not None:
+            self._checking.cancel()
         self.reads.close()
         self.index_cache.close()
         if self.removers is not None:

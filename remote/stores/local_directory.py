@@ -31,7 +31,7 @@ from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError, Retr
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 from ottla.remote.storage_manager import IndexType, LogSegmentData, RemoteStream
 from ottla.remote.stores.metered_body import PIECE_BYTES
-from ottla.remote.stores.object_storage import ListedObject, ObjectStorage, Source, key_of
+from ottla.remote.stores.object_storage import Action, ListedObject, ObjectStorage, Source, key_of
 
 #: The directory of the tier, as `ottla.remote.plugins` has it, which imports no store.
 ROOT: Final = "kafka-tiered-storage"
@@ -79,6 +79,21 @@ class LocalDirectory(ObjectStorage):
     def open_store(self) -> "DirectoryStore":
         """Return the store of files below the directory."""
         return DirectoryStore(self._root)
+
+    def explain(self, error: RemoteStorageError, action: Action) -> str:
+        """The sentence about a check that has failed: the setting, its value, the reason and the remedy."""
+        cause = error.__cause__
+        if not isinstance(cause, OSError) or cause.strerror is None or isinstance(cause, FileNotFoundError):
+            return f"rsm.config.{DIR} is {str(self._root.parent)!r}: {error}"
+        remedy = (
+            "free space on its file system"
+            if cause.errno in (errno.ENOSPC, errno.EDQUOT)
+            else "let the broker's user write it"
+        )
+        return (
+            f"rsm.config.{DIR} is {str(self._root.parent)!r}, in which files cannot be {action.value} "
+            f"({cause.strerror}): {remedy}, or name another directory"
+        )
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> None:
         """Copy the segment and its indexes, and flush all files together. Raises RemoteStorageError."""

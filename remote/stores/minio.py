@@ -32,8 +32,9 @@ from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError, Retr
 from ottla.remote.storage_manager import RemoteStream
 from ottla.remote.stores.interrupted_uploads import REFUSED, InterruptedUploads, RequestRefused
 from ottla.remote.stores.metered_body import MeteredBody
-from ottla.remote.stores.object_storage import ListedObject, ObjectStorage, ObjectStore, Source
+from ottla.remote.stores.object_storage import Action, ListedObject, ObjectStorage, ObjectStore, Source
 from ottla.remote.stores.response_body import PooledResponse, ResponseBody, unmeasured
+from ottla.remote.stores.s3_problems import explained
 from ottla.remote.stores.s3_settings import S3Settings
 from ottla.storage.file_names import LOG
 
@@ -97,6 +98,10 @@ class MinioStorage(ObjectStorage):
             http_client=pool,
         )
         return MinioStore(client, settings, pool)
+
+    def explain(self, error: RemoteStorageError, action: Action) -> str:
+        """The sentence about a check that has failed: the setting, its value, the reason and the remedy."""
+        return explained(self._settings, error, action)
 
 
 class _MeteredPool(urllib3.PoolManager):

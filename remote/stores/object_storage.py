@@ -16,6 +16,8 @@ A name never leads out of its folder: a topic's name that no topic can have make
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from enum import Enum
 from io import BytesIO
 from threading import Lock
 from typing import BinaryIO, Final, NamedTuple, Protocol
@@ -26,7 +28,13 @@ from ottla.protocol.topic_names import check_topic_name
 from ottla.protocol.types import MAX_OFFSET
 from ottla.remote.errors import RemoteStorageError
 from ottla.remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
-from ottla.remote.storage_manager import IndexType, LogSegmentData, RemoteStorageManager, RemoteStream
+from ottla.remote.storage_manager import (
+    IndexType,
+    LogSegmentData,
+    RemoteStorageManager,
+    RemoteStream,
+    no_limit,
+)
 from ottla.storage.file_names import LOG, of_offset
 
 _SUFFIXES: Final = (LOG, *(f".{each.value}" for each in IndexType))
@@ -34,6 +42,19 @@ _KEY: Final = re.compile(
     rf"(?P<topic>[a-zA-Z0-9._-]{{1,249}})-(?P<partition>[0-9]{{1,10}})-(?P<topic_id>[a-zA-Z0-9_-]{{{TEXT_LENGTH}}})/"
     rf"(?P<offset>[0-9]{{20}})-(?P<id>[a-zA-Z0-9_-]{{{TEXT_LENGTH}}})(?P<suffix>\.[a-z_]+)"
 )
+
+
+#: The folder of the objects by which brokers check the store.
+CHECK_FOLDER: Final = "ottla-check"
+_CHECK: Final = b"Ottla checks whether this store can be written, read and deleted from.\n"
+
+
+class Action(Enum):
+    """The steps of a check, in their order; the values are for messages."""
+
+    WRITE = "written"
+    READ = "read"
+    DELETE = "deleted"
 
 
 class Source(NamedTuple):
@@ -126,6 +147,30 @@ class ObjectStorage(RemoteStorageManager):
     def open(self) -> None:
         """Open the store, unless it is open."""
         _ = self.store
+
+    def check(self, broker_id: int) -> bool:
+        """Write, read and delete an object of this broker. Raises RemoteStorageError with a sentence.
+
+        Its key is none of a copy, and is the same at each check: a broker that is killed meanwhile leaves one object.
+        """
+        key = f"{CHECK_FOLDER}/broker-{broker_id}"
+        action = Action.WRITE
+        try:
+            self.store.put(key, Source(BytesIO(_CHECK), len(_CHECK), no_limit))
+            action = Action.READ
+            with closing(self.store.get(key)) as stream:
+                found = stream.read()
+            if found != _CHECK:
+                raise RemoteStorageError(f"{key} was read with other bytes than were written")
+            action = Action.DELETE
+            self.store.delete([key])
+        except RemoteStorageError as error:
+            raise RemoteStorageError(self.explain(error, action)) from error
+        return True
+
+    def explain(self, error: RemoteStorageError, action: Action) -> str:
+        """The sentence about a check that has failed: the setting, its value, the reason and the remedy."""
+        return f"objects cannot be {action.value}: {error}"
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> None:
         """Copy the indexes, then the segment: a copy with its segment is complete."""

@@ -7,7 +7,9 @@ imported when the store is opened: boto3 takes half a second and 30 MB. Whether 
 from collections.abc import Mapping
 from importlib.util import find_spec
 
-from ottla.remote.stores.object_storage import ObjectStorage, ObjectStore
+from ottla.remote.errors import RemoteStorageError
+from ottla.remote.stores.object_storage import Action, ObjectStorage, ObjectStore
+from ottla.remote.stores.s3_problems import explained
 from ottla.remote.stores.s3_settings import S3Settings
 
 
@@ -33,3 +35,7 @@ class S3Storage(ObjectStorage):
         from ottla.remote.stores.s3_store import S3Store
 
         return S3Store.connect(self._settings)
+
+    def explain(self, error: RemoteStorageError, action: Action) -> str:
+        """The sentence about a check that has failed: the setting, its value, the reason and the remedy."""
+        return explained(self._settings, error, action)

@@ -108,12 +108,12 @@ class TieredServer:
         directory = self.server.data_dir / f"{topic}-{partition}"
         return sorted(int(path.stem) for path in directory.glob("*.log"))
 
-    def metric(self, name: str, topic: str) -> float:
-        """The value of a metric of a topic, 0 while it is not exposed."""
+    def metric(self, name: str, topic: str | None = None) -> float:
+        """The value of a metric, or of a topic's, 0 while it is not exposed."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics_port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         rows = [(labels, value) for found, labels, value in _SAMPLE.findall(text) if found == name]
-        return sum(float(value) for labels, value in rows if f'topic="{topic}"' in labels)
+        return sum(float(value) for labels, value in rows if topic is None or f'topic="{topic}"' in labels)
 
     def worker(self) -> psutil.Process:
         """The process that transfers segments."""

@@ -165,6 +165,15 @@ def test_consumers_continue_when_the_store_does(client, store, tmp_path):
                 assert each.values == values
 
 
+@CLIENTS
+def test_a_store_that_works_is_said_once_and_is_left_empty(client, store, tmp_path):
+    with TieredServer(tmp_path, store.tier(client)) as broker:
+        wait_until(lambda: broker.metric("ottla_remote_tier_up") == 1)
+        wait_until(lambda: "the remote store can be used" in broker.server.child.output())
+        assert broker.server.child.warnings() == []
+        assert list(store.manager.store.list()) == []
+
+
 def upload_under_way(store: BadStore, broker: TieredServer, value: bytes) -> str:
     """Fill a segment of several parts, and return the key of its copy once the first part is there."""
     # Its other parts do not get through, nor does the request that would abort the upload.
@@ -215,6 +224,23 @@ def test_an_upload_survives_the_death_of_its_process_and_of_its_broker(client, s
         reader.close()
 
 
+SENTENCES = {
+    "secret.key": (
+        "rsm.config.access.key is 'ottla-tests', and the store at {endpoint} refuses the secret of the key "
+        "(SignatureDoesNotMatch): correct rsm.config.access.key and rsm.config.secret.key, or the credentials of the "
+        "environment"
+    ),
+    "endpoint": (
+        "rsm.config.endpoint is http://127.0.0.1:1, and no store answers there (Connection refused): start the store, "
+        "or correct the endpoint"
+    ),
+    "bucket": (
+        "rsm.config.bucket is 'nowhere-at-all', and there is no such bucket at {endpoint} (NoSuchBucket): create it, "
+        "or correct the name"
+    ),
+}
+
+
 @pytest.mark.parametrize(
     ("client", "key", "value", "words"),
     [
@@ -223,17 +249,25 @@ def test_an_upload_survives_the_death_of_its_process_and_of_its_broker(client, s
         ("minio", "bucket", "nowhere-at-all", "bucket does not exist"),
     ],
 )
-def test_a_store_that_refuses_everything_is_one_sentence(client, store, tmp_path, key, value, words):
+def test_a_store_that_refuses_everything_is_one_sentence_at_the_start_and_one_at_the_first_copy(
+    client, store, tmp_path, key, value, words
+):
     tier = store.tier(client, **({} if key == "bucket" else {key: value}))
     if key == "bucket":
         tier = tier.replace(f"//{store.bucket}?", f"//{value}?")
     with TieredServer(tmp_path, tier) as broker:
+        # Nothing is to be copied yet.
+        wait_until(lambda: broker.server.child.warnings())
+        (line,) = broker.server.child.warnings()
+        sentence = SENTENCES[key].format(endpoint=store.proxy.endpoint)
+        assert line.endswith(f"closed segments stay on the local disks: {sentence}"), line
+        assert broker.metric("ottla_remote_tier_up") == 0
         create_topic(broker.bootstrap, "t", config=TIERED)
         produce(broker.bootstrap, "t", [bytes(300_000)] * 5)
 
         # Attempts that fail again are not logged again: those to copy, or to delete what a copy may have left.
         wait_until(lambda: sum(broker.metric(each, "t") for each in ERRORS) >= 5)
-        (line,) = broker.server.child.warnings() + broker.server.child.errors()
+        _, line = broker.server.child.warnings() + broker.server.child.errors()
         assert "the copying of" in line
         assert words in line, line
         assert broker.metric(LAG_SEGMENTS, "t") == 1

@@ -1,5 +1,6 @@
 """The local directory keeps the contract, and has the layout of Kafka's LocalTieredStorage."""
 
+import errno
 import os
 from dataclasses import replace
 from io import BytesIO
@@ -236,3 +237,35 @@ def test_a_missing_local_file_is_no_error_of_the_store(tmp_path):
     made.data.time_index.unlink()
     with pytest.raises(FileNotFoundError):
         made.copy_to(manager)
+
+
+def checked(folder):
+    manager = LocalDirectory()
+    manager.configure({"dir": str(folder), "broker.id": 1})
+    return manager.check(1)
+
+
+def test_a_check_leaves_nothing(tmp_path):
+    root = tmp_path / "kafka-tiered-storage"
+    root.mkdir()
+    assert checked(tmp_path)
+    assert list(root.iterdir()) == []
+
+
+def test_a_directory_that_cannot_be_written_is_a_sentence(tmp_path, monkeypatch):
+    with pytest.raises(
+        RemoteStorageError, match=r"rsm\.config\.dir is '.*': .* is missing: mount its file system"
+    ):
+        checked(tmp_path)
+    (tmp_path / "kafka-tiered-storage").mkdir()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("ottla.remote.stores.local_directory._copy", full)
+    with pytest.raises(RemoteStorageError) as found:
+        checked(tmp_path)
+    assert str(found.value) == (
+        f"rsm.config.dir is '{tmp_path}', in which files cannot be written (No space left on device): free space on "
+        "its file system, or name another directory"
+    )

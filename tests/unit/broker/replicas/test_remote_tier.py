@@ -140,7 +140,7 @@ def test_the_store_is_open_before_the_first_read(play, monkeypatch, caplog):
         raise RemoteStorageError("no such region")
 
     async def story(broker):
-        monkeypatch.setattr(broker.remote.store, "open_store", fails)
+        monkeypatch.setattr(broker.remote.store.store, "open_store", fails)
         broker.remote.on_broker_ready()
         await asyncio.sleep(1)
         assert opened == [False]
@@ -149,7 +149,7 @@ def test_the_store_is_open_before_the_first_read(play, monkeypatch, caplog):
 
     play(story)
     assert [record.message for record in caplog.records] == [
-        "the remote store cannot be opened: no such region"
+        "the remote store cannot be used, so that closed segments stay on the local disks: no such region",
     ]
 
 

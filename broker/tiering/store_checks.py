@@ -1,0 +1,65 @@
+"""StoreChecks: checks the remote store once clients are served, and again while it cannot be used.
+
+    start --> the store is opened and checked --> one INFO line, or one WARNING with the reason and the remedy
+    each minute, while the last call of the store has failed --> checked again; a change is logged
+
+Without it a mistyped bucket shows only when the first segment is closed and cannot be copied. The start neither waits
+for the store nor fails with it: a broker serves its local logs while the store is down.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from ottla.remote.observed_store import ObservedStore
+from ottla.runtime import Pool, Runtime
+
+logger = logging.getLogger(__name__)
+
+#: The time between two checks of a store that cannot be used.
+INTERVAL_S: Final = 60.0
+
+
+class StoreChecks:
+    """The checks of this broker's remote store; belongs to the event loop."""
+
+    def __init__(self, runtime: Runtime, store: ObservedStore, *, node_id: int) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._node_id = node_id
+        #: The reason of the last failure, as it was logged; None: the store can be used.
+        self._problem: str | None = None
+
+    async def run(self) -> None:
+        """Open and check the store, then check it again at times while it cannot be used."""
+        self._report(await self._runtime.run_blocking(self._check, pool=Pool.REMOTE_READS), is_first=True)
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            if self._store.is_up:
+                self._report(None)
+            elif self._store.is_up is False:
+                self._report(await self._runtime.run_blocking(self._check, pool=Pool.REMOTE_READS))
+
+    def _check(self) -> str | None:
+        """Open the store, so that no consumer waits for the import of its client, and check it. [any thread]
+
+        Returns the reason why it cannot be used; None: it can, or it has no check.
+        """
+        try:
+            self._store.open()
+            self._store.check(self._node_id)
+        except Exception as error:  # noqa: BLE001 (whatever a plugin raises)
+            return str(error)
+        return None
+
+    def _report(self, problem: str | None, *, is_first: bool = False) -> None:
+        if problem is not None and problem != self._problem:
+            logger.warning(
+                "the remote store cannot be used, so that closed segments stay on the local disks: %s",
+                problem,
+            )
+        elif problem is None and self._problem is not None:
+            logger.info("the remote store can be used again")
+        elif is_first and self._store.is_up:
+            logger.info("the remote store can be used: it was written, read and deleted from")
+        self._problem = problem
