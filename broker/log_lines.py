@@ -1,22 +1,31 @@
 """Log lines: exactly one line for each message, also if it contains text from clients.
 
-Names, reasons and ids come from clients and may contain anything: a line break followed by a date and a level
-would look like a log line of the broker.
+    text   2026-11-26T15:52:37.123Z INFO ottla.broker.node: ...; the lines of a traceback follow, indented
+    json   {"time": ..., "level": ..., "logger": ..., "message": ..., "stack": ...}, on one line
+
+Times are UTC in both. Names, reasons and ids come from clients and may contain anything: a line break followed by a
+date and a level would look like a log line of the broker.
 """
 
+import json
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final
 
-__all__ = ["FORMAT", "LineFormatter", "LineLimit", "OutageLog"]
+__all__ = ["FORMAT", "JsonFormatter", "LineFormatter", "LineLimit", "OutageLog"]
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+#: The loggers of Python's whose messages have lines of their own: reports about callbacks that have failed.
+_WITH_LINES: Final = frozenset({"asyncio", "concurrent.futures"})
 
 #: Control characters (C0, DEL, C1), and the separators that Unicode also treats as line breaks.
 _CONTROL_CHARACTERS: Final = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
 #: The escapes of control characters, as Python spells them.
 _ESCAPES: Final = {code: chr(code).encode("unicode_escape").decode() for code in _CONTROL_CHARACTERS}
+#: The characters among them that JSON allows in a text, and a terminal or a reader of lines does not.
+_ESCAPES_IN_JSON: Final = {code: f"\\u{code:04x}" for code in _CONTROL_CHARACTERS if code >= 0x7F}
 _ESCAPES_BUT_BREAKS: Final = {code: text for code, text in _ESCAPES.items() if chr(code) != "\n"}
 
 #: The maximum length of a line, and of a traceback, which may contain a client's text, too; characters.
@@ -73,15 +82,21 @@ class LineFormatter(logging.Formatter):
 
     So do messages with the attribute `has_lines`, which have no text of clients: a stack.
 
+    Messages of asyncio do, too: each of their lines names a callback or a task.
+
     >>> said = logging.makeLogRecord({"msg": "member left: %s", "args": ("tired\n2026 CRITICAL: disk on fire",)})
     >>> LineFormatter("INFO %(message)s").format(said)
     'INFO member left: tired\\n2026 CRITICAL: disk on fire'
     """
 
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """Format the time of the line, in UTC."""
+        return _time_of(record)
+
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Format the line, without a traceback."""
         text = super().formatMessage(record)
-        if getattr(record, "has_lines", False):
+        if _has_lines(record):
             text = _indented(text)
         else:
             text = _cut(_cut(text, MAX_LINE).translate(_ESCAPES), MAX_LINE)
@@ -91,6 +106,39 @@ class LineFormatter(logging.Formatter):
     def formatException(self, ei: _ExceptionInfo) -> str:
         """Format a traceback with all lines but the first indented: an exception may contain a client's text."""
         return _indented(_cut(super().formatException(ei), MAX_TRACEBACK))
+
+    def formatStack(self, stack_info: str) -> str:
+        """Format a stack as a traceback."""
+        return _indented(_cut(stack_info, MAX_TRACEBACK))
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes each message as one JSON object on one line, with a stack in a field of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format the whole message."""
+        fields: dict[str, object] = {
+            "time": _time_of(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": _cut(record.getMessage(), MAX_TRACEBACK if _has_lines(record) else MAX_LINE),
+        }
+        if record.exc_info:
+            fields["stack"] = _cut(self.formatException(record.exc_info), MAX_TRACEBACK)
+        elif record.stack_info:
+            fields["stack"] = _cut(record.stack_info, MAX_TRACEBACK)
+        if omitted := getattr(record, "omitted_lines", 0):
+            fields["omitted"] = omitted
+        return json.dumps(fields, ensure_ascii=False).translate(_ESCAPES_IN_JSON)
+
+
+def _time_of(record: logging.LogRecord) -> str:
+    at = datetime.fromtimestamp(record.created, UTC)
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03}Z"
+
+
+def _has_lines(record: logging.LogRecord) -> bool:
+    return record.name in _WITH_LINES or getattr(record, "has_lines", False)
 
 
 def _indented(text: str) -> str:

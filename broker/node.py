@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from ottla import VERSION
 from ottla.broker.membership.lifecycle import RegistrationRefused
 from ottla.broker.roles.broker import BrokerRole
 from ottla.broker.roles.controller import ControllerRole
@@ -62,6 +63,16 @@ class Node:
 
         `files`: the file system; None is the operating system's.
         """
+        roles = [
+            name for name, has in (("broker", config.is_broker), ("controller", config.is_controller)) if has
+        ]
+        logger.info(
+            "Ottla %s starts node %d (%s); configurations other than the defaults: %s",
+            VERSION,
+            config.node_id,
+            " and ".join(roles),
+            ", ".join(notices.changed(config)) or "none",
+        )
         for warning in notices.warnings(config):
             logger.warning("%s", warning)
         for info in notices.infos(config):
@@ -179,6 +190,7 @@ class Node:
     async def stop(self) -> None:
         """Leave the cluster, finish requests that were begun, and close the logs so that they need no recovery."""
         self._is_stopping = True
+        began_s, is_clean = self._runtime.monotonic(), True
         if self._broker_role is not None:
             await self._broker_role.stop()
         if self._controller_role is not None:
@@ -189,6 +201,7 @@ class Node:
         except (KafkaError, OSError) as error:
             logger.error("the metadata log was not closed: %s", error)
             self._directories.metadata_log_failed(OSError(str(error)))
+            is_clean = False
         epoch = self._broker_role.shutdown_epoch if self._broker_role is not None else -1
         await self._runtime.run_blocking(
             lambda: self._directories.shutdown(self._runtime.now_ms(), broker_epoch=epoch),
@@ -196,6 +209,12 @@ class Node:
         )
         if self.metrics is not None:
             await self.metrics.stop()
+        logger.info(
+            "node %d has stopped%s in %.1f s",
+            self._config.node_id,
+            " cleanly" if is_clean and not self._directories.logs.offline_dirs else ", not cleanly,",
+            self._runtime.monotonic() - began_s,
+        )
 
     async def _until_failed(self, starting: Coroutine[Any, Any, None]) -> None:
         """Wait for a role to start, unless the node fails meanwhile: the start would then wait indefinitely."""

@@ -14,6 +14,7 @@ from ottla.config.names import LISTENER_KEYS, base_key, listener_of
 
 __all__ = [
     "WITHOUT_TIER",
+    "changed",
     "dynamic_warnings",
     "infos",
     "is_tiered",
@@ -29,6 +30,8 @@ WITHOUT_TIER: Final = (
     "remote tier, and what is there cannot be read. Start the broker with the remote tier (--tier), or disable "
     "tiering of the topic."
 )
+#: The settings of a remote store that its operator wants to read, and that are no secrets.
+_SHOWN: Final = (".dir", ".bucket", ".prefix", ".endpoint", ".region")
 _BROKER_KEYS = {**BROKER_CONFIGS, **DYNAMIC_BROKER_CONFIGS}
 
 
@@ -55,6 +58,20 @@ def infos(config: BrokerConfig) -> Iterator[str]:
             f"These configurations have no meaning for this broker and are ignored: {', '.join(ignored)}. "
             "docs/CONFIGURATION.md gives the reasons."
         )
+
+
+def changed(config: BrokerConfig) -> Iterator[str]:
+    """Yield `key=value` for each configuration of the file or the command line that is not its default.
+
+    Secrets are hidden, and so are the values of keys that only a plugin knows, which may be secrets.
+    """
+    for name, text in sorted(config.static.items()):
+        key = _BROKER_KEYS.get(base_key(name))
+        if key is None or key.is_sensitive:
+            is_shown = key is None and name.startswith(_plugin_prefixes(config)) and name.endswith(_SHOWN)
+            yield f"{name}={text if is_shown else '[hidden]'}"
+        elif key.is_required or key.parse(text) != key.default:
+            yield f"{name}={text}"
 
 
 def unread_names(

@@ -22,6 +22,7 @@ from uuid import UUID
 
 from ottla.metadata import records as r
 from ottla.protocol.errors import InvalidTopic
+from ottla.protocol.kafka_uuid import to_text
 from ottla.protocol.local_log import LocalLogs, local_logs_from
 from ottla.protocol.topic_names import check_topic_name
 from ottla.protocol.types import ZERO_UUID
@@ -263,7 +264,7 @@ class MetadataImage:
 
     def _topic(self, record: r.TopicRecord, delta: MetadataDelta) -> None:
         if record.name in self.topics_by_name or record.topic_id in self.topics_by_id:
-            raise InvalidMetadata(f"topic {record.name} ({record.topic_id}) is created twice")
+            raise InvalidMetadata(f"topic {record.name} ({to_text(record.topic_id)}) is created twice")
         try:
             check_topic_name(record.name)  # brokers make folders of this name
         except InvalidTopic as error:
@@ -374,7 +375,9 @@ class MetadataImage:
     ) -> TopicImage:
         topic = self.topics_by_id.get(record.topic_id)
         if topic is None:
-            raise InvalidMetadata(f"{type(record).__name__} of topic {record.topic_id}, which does not exist")
+            raise InvalidMetadata(
+                f"{type(record).__name__} of topic {to_text(record.topic_id)}, which does not exist"
+            )
         return topic
 
     def _share(self, values: Collection[Any]) -> tuple[Any, ...]:
@@ -498,7 +501,7 @@ class MetadataImage:
         self, record: r.RemoveAccessControlEntryRecord, delta: MetadataDelta
     ) -> None:
         if self.acls.pop(record.id, None) is None:
-            raise InvalidMetadata(f"ACL {record.id} is removed, but does not exist")
+            raise InvalidMetadata(f"ACL {to_text(record.id)} is removed, but does not exist")
         delta.acls_changed.add(record.id)
 
     def _scram_credential(self, record: r.UserScramCredentialRecord, delta: MetadataDelta) -> None:

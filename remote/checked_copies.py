@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
+from ottla.protocol.kafka_uuid import to_text
 from ottla.remote.errors import DamagedSegment, RemoteStorageError
 from ottla.remote.reading.chunk import CorruptCopy, parse
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
@@ -72,7 +73,7 @@ class CheckedCopies(StorageManagerInFront):
 def check_stored(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> None:
     """Read all of a copy from the store. Raises DamagedSegment, RemoteStorageError. [any thread]"""
     with closing(store.fetch_log_segment(copy, start_position=0)) as stream:
-        check_batches(copy, lambda size, _: stream.read(size), of=f"the copy {copy.segment_id.id}")
+        check_batches(copy, lambda size, _: stream.read(size), of=f"the copy {to_text(copy.segment_id.id)}")
 
 
 def check_batches(copy: RemoteLogSegmentMetadata, read: Callable[[int, int], bytes], *, of: str) -> None:

@@ -34,7 +34,7 @@ class ObservedStore(StorageManagerInFront):
         """Check the store; return False if it has no check."""
         try:
             is_checked = self.store.check(broker_id)
-        except Exception:
+        except BaseException:  # a plugin may raise what is no Exception
             self.is_up = False
             raise
         if is_checked:

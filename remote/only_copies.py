@@ -19,6 +19,7 @@ the leader's log shows that no reader needs it; else its objects are verified, a
 from collections.abc import Sequence
 from contextlib import closing
 
+from ottla.protocol.kafka_uuid import to_text
 from ottla.remote.checked_copies import check_batches
 from ottla.remote.copied_state import read_epochs, read_index, read_snapshot
 from ottla.remote.errors import IncompleteCopy
@@ -64,6 +65,6 @@ def verify_copy(store: RemoteStorageManager, copy: RemoteLogSegmentMetadata) -> 
     if not copy.segment_size_bytes:
         raise IncompleteCopy(f"{copy.segment_id}: its log has no batches")
     with closing(store.fetch_log_segment(copy, start_position=0)) as stream:
-        check_batches(copy, lambda size, _: stream.read(size), of=f"the copy {copy.segment_id.id}")
+        check_batches(copy, lambda size, _: stream.read(size), of=f"the copy {to_text(copy.segment_id.id)}")
         if stream.read(1):
             raise IncompleteCopy(f"{copy.segment_id}: its log is longer than {copy.segment_size_bytes} bytes")

@@ -91,6 +91,8 @@ class StallWatch:
         self._turns_began_s: list[float] = []
         self._reported_at: float | None = None
         self._unreported_count = 0
+        #: Whether turns shorter than `_PATIENCE_S` are neither counted nor reported, since no client is served yet.
+        self.is_starting = False
         #: Turns above the bound.
         self.count = 0
         #: The longest of them, as far as it was watched.
@@ -175,7 +177,7 @@ class StallWatch:
         after, own_after = self._clock.read(), own.read()
         now_s = self._answered_at_s if is_over else time.monotonic()
         duration_s = longest_turn_s(posted.at_s - posted.held_s, self._turns_began_s, now_s)
-        if duration_s < self._bound_s:
+        if duration_s < (_PATIENCE_S if self.is_starting and self._report_interval_s else self._bound_s):
             return
         running_s = min(after.running_s - posted.usage.running_s + posted.held_s, duration_s)
         queued_s = after.queued_s - posted.usage.queued_s

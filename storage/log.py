@@ -39,6 +39,7 @@ from uuid import UUID
 
 from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import InconsistentTopicId, RecordListTooLarge
+from ottla.protocol.kafka_uuid import to_text
 from ottla.protocol.records.batch import BatchHeader
 from ottla.protocol.types import MAX_OFFSET, TopicPartition
 from ottla.storage import appending, partition_metadata, tiered_log
@@ -238,7 +239,9 @@ class Log(LogView):
             with self.availability:
                 self._write_topic_id(topic_id)
         elif self.topic_id != topic_id:
-            raise InconsistentTopicId(f"{self.directory} belongs to topic id {self.topic_id}, not {topic_id}")
+            raise InconsistentTopicId(
+                f"{self.directory} belongs to topic id {to_text(self.topic_id)}, not {to_text(topic_id)}"
+            )
 
     def _write_topic_id(self, topic_id: UUID) -> None:
         partition_metadata.write(self.directory, topic_id, self.files.file_system, durable=False)

@@ -6,15 +6,18 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import click
 
 from ottla.broker.api import preparations
-from ottla.broker.log_lines import FORMAT, LineFormatter, LineLimit
+from ottla.broker.log_lines import FORMAT, JsonFormatter, LineFormatter, LineLimit
 from ottla.broker.node import CannotStart, Node
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.load import load_config
+from ottla.config.loggers import LEVELS
 from ottla.protocol.errors import KafkaError
 from ottla.runtime.garbage import collect_briefly, collect_rarely
 from ottla.runtime.production import ProductionRuntime, allow_open_files, run
@@ -22,6 +25,11 @@ from ottla.runtime.turns import in_turns
 
 _INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
 _FAILED = 1
+#: The formatters of `--log-format`.
+_FORMATTERS: Final[dict[str, Callable[[], logging.Formatter]]] = {
+    "text": lambda: LineFormatter(FORMAT),
+    "json": JsonFormatter,
+}
 #: Bytes of one read of the standard input, of which only the end matters.
 _INPUT_BYTES = 4096
 
@@ -44,6 +52,20 @@ _INPUT_BYTES = 4096
     "s3://BUCKET/PREFIX?endpoint=URL&region=...",
 )
 @click.option(
+    "--log-level",
+    type=click.Choice(list(LEVELS), case_sensitive=False),
+    default="INFO",
+    show_default=True,
+    help="The lowest level of Ottla's own log lines. At run time: kafka-configs.sh --entity-type broker-loggers.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(list(_FORMATTERS)),
+    default="text",
+    show_default=True,
+    help="The form of log lines, which go to the standard error; times are UTC.",
+)
+@click.option(
     "--until-stdin-ends",
     is_flag=True,
     help="Stop when the standard input ends, for instance because the parent process has ended.",
@@ -54,6 +76,8 @@ def start_broker(
     port: int | None,
     data_dir: Path | None,
     tier: str | None,
+    log_level: str,
+    log_format: str,
     until_stdin_ends: bool,
 ) -> None:
     """Start a node with Kafka's server.properties, or a standalone one.
@@ -61,15 +85,24 @@ def start_broker(
     Without a file one process is broker and controller of a cluster of its own, on 127.0.0.1:9092. With a file it
     has the roles of process.roles: broker, controller or both.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(FORMAT))
-    handler.addFilter(LineLimit())
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    _write_log(_FORMATTERS[log_format](), level=LEVELS[log_level.upper()])
     try:
         config = load_config(properties, overrides=overrides, port=port, data_dir=data_dir, tier=tier)
         run(lambda runtime: _serve(runtime, config, until_stdin_ends=until_stdin_ends))
     except (CannotStart, KafkaError) as error:
         raise click.ClickException(str(error)) from None
+
+
+def _write_log(formatter: logging.Formatter, *, level: int) -> None:
+    """Write log lines to the standard error; libraries' lines below INFO are written only if they are asked for.
+
+    At DEBUG the client of an object store logs each header of its requests.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    handler.addFilter(LineLimit())
+    logging.basicConfig(level=max(level, logging.INFO), handlers=[handler])
+    logging.getLogger("ottla").setLevel(level)
 
 
 async def _serve(runtime: ProductionRuntime, config: BrokerConfig, *, until_stdin_ends: bool) -> None:
@@ -99,6 +132,7 @@ async def _serve(runtime: ProductionRuntime, config: BrokerConfig, *, until_stdi
     if until_stdin_ends:
         runtime.loop.add_reader(sys.stdin.fileno(), on_input)
     collect_rarely()
+    runtime.stalls.is_starting = True
     node = await _start_unless_stopped(runtime, config, stopping)
     if node is None:
         return
@@ -107,6 +141,7 @@ async def _serve(runtime: ProductionRuntime, config: BrokerConfig, *, until_stdi
     # not visit them now either: with 1,000 partitions that would be a turn of 140 ms, to find 1 MB.
     gc.freeze()
     collect_briefly()
+    runtime.stalls.is_starting = False
     click.echo(node.ready_line())
     preparing = (
         runtime.supervise(lambda: in_turns(runtime, preparations(), max_steps=1), name="prepare-apis")

@@ -23,6 +23,7 @@ from ottla.protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from ottla.protocol.kafka_uuid import to_text
 from ottla.protocol.types import TopicPartition
 
 #: The key of a partition in requests: (topic name or topic id, partition index).
@@ -84,9 +85,9 @@ class HostedPartitions:
 
     def _deleted_topic_error(self, topic_id: UUID, name: str | None, index: int) -> KafkaError:
         if name is None:
-            return UnknownTopicId(f"No topic has the id {topic_id}")
+            return UnknownTopicId(f"No topic has the id {to_text(topic_id)}")
         if (name, index) in self.by_key:
-            return InconsistentTopicId(f"{name} has another id than {topic_id}")
+            return InconsistentTopicId(f"{name} has another id than {to_text(topic_id)}")
         return self.missing_partition_error((name, index))
 
     def add(self, partition: Partition) -> None:

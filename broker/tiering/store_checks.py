@@ -32,25 +32,26 @@ class StoreChecks:
 
     async def run(self) -> None:
         """Open and check the store, then check it again at times while it cannot be used."""
-        self._report(await self._runtime.run_blocking(self._check, pool=Pool.REMOTE_READS), is_first=True)
+        self._report(await self._problem_found(), is_first=True)
         while True:
             await asyncio.sleep(INTERVAL_S)
             if self._store.is_up:
                 self._report(None)
             elif self._store.is_up is False:
-                self._report(await self._runtime.run_blocking(self._check, pool=Pool.REMOTE_READS))
+                self._report(await self._problem_found())
 
-    def _check(self) -> str | None:
-        """Open the store, so that no consumer waits for the import of its client, and check it. [any thread]
-
-        Returns the reason why it cannot be used; None: it can, or it has no check.
-        """
+    async def _problem_found(self) -> str | None:
+        """The reason why the store cannot be used, by a check; None: it can, or it has no check."""
         try:
-            self._store.open()
-            self._store.check(self._node_id)
+            await self._runtime.run_blocking(self._check, pool=Pool.REMOTE_READS)
         except Exception as error:  # noqa: BLE001 (whatever a plugin raises)
             return str(error)
         return None
+
+    def _check(self) -> None:
+        """Open the store, so that no consumer waits for the import of its client, and check it. [any thread]"""
+        self._store.open()
+        self._store.check(self._node_id)
 
     def _report(self, problem: str | None, *, is_first: bool = False) -> None:
         if problem is not None and problem != self._problem:

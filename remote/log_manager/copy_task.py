@@ -16,6 +16,7 @@ from logging import DEBUG, INFO, getLogger
 from typing import Final, assert_never
 from uuid import UUID
 
+from ottla.protocol.kafka_uuid import to_text
 from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.remote.errors import RemoteResourceNotFound
 from ottla.remote.lineage import without_empty_epochs
@@ -176,7 +177,8 @@ class CopyTask:
         # Once for each copy: while the store is down, it is repeated in each partition.
         _LOG.log(DEBUG if attempt.is_repeated else INFO,
                  "%s: copying [%d, %d), %d bytes, as %s", state.id.topic_partition, attempt.segment.base_offset,
-                 attempt.segment.end_offset, attempt.segment.size_bytes, attempt.metadata.segment_id.id)  # fmt: skip
+                 attempt.segment.end_offset, attempt.segment.size_bytes,
+                 to_text(attempt.metadata.segment_id.id))  # fmt: skip
         attempt.is_repeated = True
         try:
             custom = await self._transfers.copy(attempt.metadata, data_of(attempt), attempt.transfer)
@@ -240,7 +242,9 @@ class CopyTask:
         if not attempt.is_discarded:
             attempt.is_discarded = True
             _LOG.info(
-                "%s: the copy %s is discarded", state.id.topic_partition, attempt.metadata.segment_id.id
+                "%s: the copy %s is discarded",
+                state.id.topic_partition,
+                to_text(attempt.metadata.segment_id.id),
             )
         try:
             attempt.metadata = await self._deletions.begin(attempt.metadata)

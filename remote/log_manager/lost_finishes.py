@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from logging import getLogger
 from typing import Final
 
+from ottla.protocol.kafka_uuid import to_text
 from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.remote.errors import DamagedSegment, IncompleteCopy, RemoteResourceNotFound
 from ottla.remote.log_manager.metadata_changes import MetadataChanges
@@ -38,12 +39,12 @@ class LostFinishes:
                 _LOG.error(
                     "%s: the copy %s of [%d, %d) may be the only one of its records, and is not complete; "
                     "it is left as it is: %s",
-                    state.id.topic_partition, copy.segment_id.id, copy.start_offset, copy.end_offset, error,
+                    state.id.topic_partition, to_text(copy.segment_id.id), copy.start_offset, copy.end_offset, error,
                 )  # fmt: skip
                 continue
             await self._changes.change(copy, RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
             _LOG.warning(
                 "%s: the copy %s of [%d, %d) is complete, and the record that it is finished was lost: "
                 "it is finished now",
-                state.id.topic_partition, copy.segment_id.id, copy.start_offset, copy.end_offset,
+                state.id.topic_partition, to_text(copy.segment_id.id), copy.start_offset, copy.end_offset,
             )  # fmt: skip

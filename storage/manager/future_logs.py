@@ -82,7 +82,7 @@ class FutureLogs:
             )
         if current.topic_id != future.topic_id:
             raise InconsistentTopicId(
-                f"{future.directory} belongs to topic id {future.topic_id}, not {current.topic_id}"
+                f"{future.directory} belongs to another topic id than {current.directory}"
             )
         assert future.log_end_offset == current.log_end_offset, (
             future.log_end_offset,

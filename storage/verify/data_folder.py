@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from ottla.protocol.kafka_uuid import to_text
 from ottla.protocol.types import TopicPartition
 from ottla.storage import checkpoints, file_names, json_object, leader_epoch_cache, partition_metadata
 from ottla.storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
@@ -105,7 +106,7 @@ def _check_topic_ids(partitions: list[PartitionReport], files: Files, findings: 
         path = report.directory / partition_metadata.FILE_NAME
         if (str(partition) == METADATA_LOG) != (topic_id == METADATA_TOPIC_ID):
             findings.error(
-                path, f"{topic_id} is the topic id of the metadata log, which no other log may have"
+                path, f"{to_text(topic_id)} is the topic id of the metadata log, which no other log may have"
             )
             continue
         known_id, other = ids.setdefault(partition.topic, (topic_id, report.directory))

@@ -1,5 +1,6 @@
 """`ottla` as a user runs it: how it starts, what it refuses and with what words, and how it ends."""
 
+import json
 import re
 import shutil
 import signal
@@ -103,6 +104,22 @@ def test_folders_of_two_clusters_or_another_node_are_refused(ottla, tmp_path):
     done = run("broker", "--port", 0, "--set", f"log.dirs={ottla.data_dir},{other}")
     assert done.returncode == 1
     assert f"{other} belongs to cluster {other_id}" in done.stderr
+
+
+def test_the_log_in_json_begins_with_the_version_and_ends_with_the_stop(tmp_path):
+    settings = {"num.partitions": "7", "log.segment.bytes": str(1 << 30), "rsm.config.secret.key": "hush"}
+    options = ("--log-format", "json", "--log-level", "debug")
+    server = OttlaServer(tmp_path, settings=settings, options=options).start()
+    assert server.stop() == 0
+    lines = [json.loads(line) for line in server.child.output().splitlines() if not line.startswith("READY ")]
+    first, last = lines[0], lines[-1]
+    assert first["logger"] == "ottla.broker.node"
+    assert re.match(r"Ottla \d\S* starts node 1 \(broker and controller\); ", first["message"])
+    assert ", num.partitions=7, " in first["message"]
+    assert "rsm.config.secret.key=[hidden]" in first["message"]
+    assert "log.segment.bytes" not in first["message"], "it is the default"
+    assert "DEBUG" in {line["level"] for line in lines}
+    assert re.fullmatch(r"node 1 has stopped cleanly in \d+\.\d s", last["message"])
 
 
 def test_an_unknown_key_warns(tmp_path):

@@ -22,13 +22,18 @@ class OttlaServer:
         data_dir: Path | None = None,
         program: tuple[str, ...] = ("-m", "ottla"),
         tier: str | Path | None = None,
+        options: tuple[str, ...] = (),
     ) -> None:
-        """`program` is what Python runs: the broker, or something that changes it before. `tier`: see `--tier`."""
+        """`program` is what Python runs: the broker, or something that changes it before. `tier`: see `--tier`.
+
+        `options` are further ones of `ottla broker`.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self.data_dir = data_dir or folder / "data"
         self._folder = folder
         self._settings = settings or {}
         self._program = program
+        self._options = options
         self.tier = tier
         self._starts = 0
         self._child: Child | None = None
@@ -46,7 +51,7 @@ class OttlaServer:
     def start(self) -> "OttlaServer":
         """Start and wait for READY; again at the same port, as a restart does."""
         self._starts += 1
-        arguments = ["--port", str(self.port), "--data-dir", str(self.data_dir)]
+        arguments = ["--port", str(self.port), "--data-dir", str(self.data_dir), *self._options]
         if self.tier is not None:
             arguments += ["--tier", str(self.tier)]
         for key, value in self._settings.items():

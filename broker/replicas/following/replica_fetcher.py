@@ -326,7 +326,8 @@ class ReplicaFetcher:
         self._pause([fetch_state])
 
     def _on_fenced(self, fetch_state: PartitionFetchState, asked: FollowerRequest) -> None:
-        logger.info("%s: leader epoch %d is fenced", fetch_state.partition, asked.leader_epoch)
+        # Of each partition when its leader stops: the next epoch arrives here with the metadata, a moment later.
+        logger.debug("%s: leader epoch %d is fenced", fetch_state.partition, asked.leader_epoch)
         fetch_state.follower.on_fenced(asked)
 
     # -- offsets -----------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ from ottla.remote.segment_metadata import (
     is_segment_transition,
 )
 from ottla.remote.storage_manager import IndexType
-from ottla.remote.stores.object_storage import key_of, parse_key
+from ottla.remote.stores.object_storage import CHECK_FOLDER, key_of, parse_key
 from ottla.remote.topic_metadata.manager import TopicBasedRemoteLogMetadataManager
 from ottla.remote.topic_metadata.records import from_value
 from ottla.remote.topic_metadata.topic import TOPIC
@@ -172,6 +172,8 @@ class TierJudge:
         self.aborted_count += len(index)
 
     def _on_delete(self, key: str) -> None:
+        if key.startswith(f"{CHECK_FOLDER}/"):
+            return
         found = parse_key(key, 0)
         assert found is not None, key
         copies = self.copies.get(_key_of(found.segment_id.partition))
@@ -319,6 +321,8 @@ class TierJudge:
                     return f"NothingIsOrphaned: its topic is deleted, or not tiered: {copy}"
         named = {copy.segment_id.id for copies in self.copies.values() for copy in copies.finished()}
         for object_key in self._bucket.objects:
+            if object_key.startswith(f"{CHECK_FOLDER}/"):
+                continue  # of a broker that was killed during its check
             found = parse_key(object_key, 0)
             assert found is not None, object_key
             if found.segment_id.id not in named:

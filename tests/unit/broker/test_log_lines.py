@@ -1,5 +1,6 @@
 """No client writes lines of the log."""
 
+import json
 import logging
 import sys
 
@@ -11,6 +12,7 @@ from ottla.broker.log_lines import (
     LINES_OF_TRACEBACK,
     MAX_LINE,
     MAX_TRACEBACK,
+    JsonFormatter,
     LineFormatter,
     LineLimit,
     OutageLog,
@@ -52,6 +54,46 @@ def test_a_long_text_is_cut():
 
 def test_a_stack_of_ours_keeps_its_lines():
     assert line("Stack:\n%s", "File x\nline\x1b", has_lines=True).endswith("Stack:\n  File x\n  line\\x1b")
+
+
+def test_what_asyncio_reports_keeps_its_lines():
+    said = "Task exception was never retrieved\nfuture: <Task finished>"
+    assert line(said, name="asyncio").endswith("never retrieved\n  future: <Task finished>")
+    assert line("here", stack_info="Stack:\n  File x").endswith("here\nStack:\n    File x")
+
+
+def test_times_are_utc():
+    assert line("x", created=0.9996) == "1970-01-01T00:00:00.999Z INFO broker.x: x"
+
+
+def in_json(message, *args, **fields):
+    record = logging.LogRecord(
+        "broker.x", logging.WARNING, "x.py", 1, message, args, fields.pop("exc_info", None)
+    )
+    record.__dict__.update(fields)
+    written = JsonFormatter().format(record)
+    assert written.splitlines() == [written], "one line, by the line breaks of Unicode, too"
+    assert written.isprintable()
+    return json.loads(written)
+
+
+def test_a_message_in_json():
+    said = in_json("said %s", f"größer\n{FORGED}\x1b[2J\x7f\x85\u2028", created=1.0)
+    assert said == {
+        "time": "1970-01-01T00:00:01.000Z",
+        "level": "WARNING",
+        "logger": "broker.x",
+        "message": f"said größer\n{FORGED}\x1b[2J\x7f\x85\u2028",
+    }
+    try:
+        raise ValueError(f"x\n{FORGED}")
+    except ValueError:
+        failed = in_json("failed", exc_info=sys.exc_info(), omitted_lines=3)
+    assert failed["message"] == "failed"
+    assert failed["stack"].startswith("Traceback (most recent call last):\n")
+    assert failed["stack"].endswith(f"ValueError: x\n{FORGED}")
+    assert failed["omitted"] == 3
+    assert in_json("here", stack_info="Stack")["stack"] == "Stack"
 
 
 def passed(limit, place, *, at, level=logging.INFO, text="said %s", exc_info=None):

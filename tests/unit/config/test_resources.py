@@ -109,6 +109,15 @@ def test_levels_are_set_and_taken_back(logger):
     assert logger.level == logging.NOTSET
 
 
+def test_the_level_of_a_package_is_that_of_its_modules(logger):
+    operation = ConfigOperation("broker.test", SET, "ERROR")
+    validate_logger_alter([operation])
+    alter_loggers([operation])
+    assert logger_levels()[logger.name] == "ERROR"
+    alter_loggers([ConfigOperation("broker.test", DELETE, None)])
+    assert logger_levels()[logger.name] == logger_levels()["root"]
+
+
 @pytest.mark.parametrize(("name", "refused"), [
     ("1", None), ("", "must not be empty"), ("one", "must be an integer"), ("2", "expected 1 but received 2"),
 ])  # fmt: skip

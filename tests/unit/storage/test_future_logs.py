@@ -258,7 +258,7 @@ def test_an_older_topics_future_log_takes_no_other_logs_place(files):
     """The metadata may know one of two logs of one name: the other one is a stray."""
     manager, future, other = begin(files)
     manager.logs[A].topic_id = new_id = UUID(int=8)
-    with pytest.raises(InconsistentTopicId, match=r"-future belongs to topic id"):
+    with pytest.raises(InconsistentTopicId, match=r"-future belongs to another topic id"):
         manager.moving.promote(A, now_ms=NOW_MS)
     manager.rename_strays(lambda _, topic_id: topic_id != new_id, now_ms=NOW_MS)
     assert list(manager.logs) == [A]
