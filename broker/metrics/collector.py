@@ -40,7 +40,7 @@ class _Samples:
         family = self._family
         fixed = dict(family.labels)
         for labels, value in family.read():
-            every = {**fixed, **labels} if fixed else dict(labels)
+            every = {**fixed, **labels} if fixed else labels if isinstance(labels, dict) else dict(labels)
             if isinstance(value, Histogram):
                 yield from _histogram_samples(family.name, every, value)
             else:

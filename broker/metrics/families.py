@@ -24,6 +24,29 @@ T = TypeVar("T")
 NO_LABELS: Labels = {}
 
 
+class RenderedLabels(dict[str, str]):
+    """The labels of several metrics, with their text on the page, which is made once."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, **labels: str) -> None:
+        super().__init__(labels)
+        self.text = label_text(self)
+
+
+def label_text(labels: Labels) -> str:
+    r"""The labels as both text formats write them.
+
+    >>> label_text({"topic": "t", "partition": "0"})
+    'partition="0",topic="t"'
+    """
+    return ",".join([f'{key}="{_escaped(text)}"' for key, text in sorted(labels.items())])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Family:
     """One metric of a table: its name, its meaning, and the function that reads it.
@@ -67,3 +90,8 @@ def one(read: Callable[[], float | None]) -> Read:
         return () if value is None else ((NO_LABELS, value),)
 
     return read_one
+
+
+def exporter(name: str, documentation: str, read: Read) -> Family:
+    """Make the family of a gauge of kafka_exporter, a program that reads these values as a client of a cluster."""
+    return Family(name=f"kafka_{name}", kind=Kind.GAUGE, documentation=documentation, read=read)

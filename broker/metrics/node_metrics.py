@@ -1,18 +1,16 @@
-"""Metrics of a node beside its logs: requests, waits, sessions, connections, groups, threads, and turns of the loop.
+"""Metrics of a node beside its logs and groups: requests, waits, sessions, connections, threads, turns of the loop.
 
 Kafka has no metric of a failed task or a blocked loop; the names of these begin with `ottla_`. Fetch is shown three
 times among the requests, as in Kafka: of consumers, of followers, and of both.
 
-Source: RequestMetrics, DelayedOperationPurgatory, DelayedFetchMetrics, FetchSessionCache, SocketServer, KafkaServer,
-BrokerServerMetrics and GroupCoordinatorMetrics of Kafka 4.3.1.
+Source: RequestMetrics, DelayedOperationPurgatory, DelayedFetchMetrics, FetchSessionCache, SocketServer, KafkaServer
+and BrokerServerMetrics of Kafka 4.3.1.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from ottla.broker.groups.coordinator import GroupCoordinator
-from ottla.broker.groups.group_state import GroupState
 from ottla.broker.metrics.families import Family, Read, Reading, kafka, one, own
 from ottla.broker.metrics.names import Kind
 from ottla.broker.network import NetworkServer
@@ -178,45 +176,3 @@ def runtime_families(runtime: Runtime) -> Sequence[Family]:
         own("thread_pool_busy_threads", Kind.GAUGE, "Threads of a pool that work.", usages(1)),
         own("thread_pool_waiting_tasks", Kind.GAUGE, "Work that waits for a thread of a pool.", usages(2)),
     ]  # fmt: skip
-
-
-class GroupTable:
-    """The metrics of the group coordinator, and the counts that they show."""
-
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
-        self._by_state: Counter[GroupState] = Counter()
-        self._offsets_count = 0
-
-    def prepare(self) -> Iterator[None]:
-        """Count all groups, one partition of the offsets topic after the other."""
-        by_state: Counter[GroupState] = Counter()
-        offsets_count = 0
-        for shard in list(self._coordinator.shards.by_partition.values()):
-            for group in shard.loaded_groups():
-                by_state[group.state] += 1
-                offsets_count += shard.state.offsets.count_of(group.group_id)
-                yield
-        self._by_state, self._offsets_count = by_state, offsets_count
-
-    def families(self) -> Sequence[Family]:
-        """Return the metrics of the group coordinator."""
-        mbean = "kafka.coordinator.group:type=GroupMetadataManager,name="
-
-        def in_state(state: GroupState) -> Family:
-            return kafka(
-                f"{mbean}NumGroups{state.value}",
-                f"Groups in the state {state.value}.",
-                one(lambda: self._by_state[state]),
-            )
-
-        return [
-            kafka(f"{mbean}NumGroups", "Groups that this broker coordinates.", one(self._by_state_total)),
-            *(in_state(state) for state in GroupState),
-            kafka(
-                f"{mbean}NumOffsets", "Committed offsets of these groups.", one(lambda: self._offsets_count)
-            ),
-        ]
-
-    def _by_state_total(self) -> int:
-        return self._by_state.total()

@@ -20,6 +20,7 @@ from prometheus_client.registry import CollectorRegistry
 from prometheus_client.samples import Sample
 
 from ottla.broker.metrics.collector import NodeCollector
+from ottla.broker.metrics.families import RenderedLabels, label_text
 from ottla.broker.metrics.http_request import HttpRequest
 from ottla.broker.metrics.http_server import HttpResponse
 from ottla.runtime import Runtime
@@ -82,7 +83,7 @@ def _line(sample: Sample) -> str:
     name, labels, value = sample[:3]
     if not labels:
         return f"{name} {number(value)}\n"
-    pairs = ",".join([f'{key}="{_escaped(text)}"' for key, text in sorted(labels.items())])
+    pairs = labels.text if isinstance(labels, RenderedLabels) else label_text(labels)
     return f"{name}{{{pairs}}} {number(value)}\n"
 
 
@@ -97,10 +98,6 @@ def number(value: float) -> str:
     if isfinite(value):
         return repr(value)
     return "NaN" if isnan(value) else "+Inf" if value > 0 else "-Inf"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 class Pages:

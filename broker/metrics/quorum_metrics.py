@@ -8,7 +8,7 @@ Source: KafkaRaftMetrics, BrokerServerMetrics, QuorumControllerMetrics and Contr
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from ottla.broker.metrics.families import Family, Reading, kafka, one
+from ottla.broker.metrics.families import Family, Reading, exporter, kafka, one
 from ottla.metadata.image import MetadataImage
 
 
@@ -116,6 +116,8 @@ class ControllerTable:
                   one(lambda: brokers(is_fenced=False))),
             kafka(f"{mbean}FencedBrokerCount", "Brokers that are registered and fenced.",
                   one(lambda: brokers(is_fenced=True))),
+            exporter("brokers", "Unfenced brokers; by the active controller only.",
+                     one(lambda: brokers(is_fenced=False) if self._controller.is_active else None)),
             kafka(f"{mbean}LastAppliedRecordOffset", "The last offset that this controller has applied.",
                   one(lambda: self._quorum.applied_offset - 1)),
             kafka(f"{mbean}LastCommittedRecordOffset", "The last offset of the metadata log that is committed.",

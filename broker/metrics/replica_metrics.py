@@ -4,6 +4,9 @@ What clients and followers have appended and fetched is counted of each topic; a
 the same name, without the label `topic`. Message conversions are counted as 0 in Kafka, too: no client of its
 supported versions needs one.
 
+A partition's own metrics under the names of kafka_exporter are those of its leader: of all brokers together, each
+partition has them once.
+
 Partitions are counted by one pass over all of them, in turns of the loop, before the page is written: the numbers of a
 page belong together as far as the loop has let other work in between.
 
@@ -15,7 +18,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from ottla.broker.metrics.families import NO_LABELS, Family, Read, Reading, kafka, one
+from ottla.broker.metrics.families import (
+    NO_LABELS,
+    Family,
+    Read,
+    Reading,
+    RenderedLabels,
+    exporter,
+    kafka,
+    one,
+)
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.replica_manager import ReplicaManager
 from ottla.broker.replicas.topic_stats import BrokerTopicStats, TopicStats
@@ -48,6 +60,34 @@ _ISR_CHANGES: Final = (
         "ISRs of led partitions that became larger, as this broker has proposed.",
     ),
     ("FailedIsrUpdatesPerSec", "failed_isr_updates", "Proposed ISRs that the controller has refused."),
+)
+#: (Kafka's name in kafka.cluster:type=Partition, the field of LedPartition, the documentation)
+_OF_LED_PARTITIONS: Final = (
+    (
+        "UnderMinIsr",
+        "is_under_min_isr",
+        "1 if the ISR of this led partition is smaller than min.insync.replicas.",
+    ),
+    ("AtMinIsr", "is_at_min_isr", "1 if the ISR of this led partition has exactly min.insync.replicas."),
+    ("ReplicasCount", "replica_count", "Replicas of this led partition."),
+)
+#: (the name of kafka_exporter after kafka_topic_partition_, the field of LedPartition, the documentation)
+_OF_EXPORTER: Final = (
+    (
+        "current_offset",
+        "current_offset",
+        "The high watermark of a led partition, up to which consumers read.",
+    ),
+    ("oldest_offset", "oldest_offset", "The earliest readable offset of a led partition, in either tier."),
+    ("leader", "leader", "The leader's id."),
+    ("leader_is_preferred", "is_preferred", "1 if the preferred replica leads."),
+    ("replicas", "replica_count", "Replicas of a led partition."),
+    ("in_sync_replica", "in_sync_count", "Replicas in the ISR of a led partition."),
+    (
+        "under_replicated_partition",
+        "is_under_replicated",
+        "1 if replicas of a led partition are not in its ISR.",
+    ),
 )
 
 
@@ -101,19 +141,34 @@ class TopicTable:
 class LogSizes(NamedTuple):
     """One partition's log at the time of the pass."""
 
-    topic: str
-    partition: str
+    labels: RenderedLabels
     size_bytes: int
     segment_count: int
     log_start_offset: int
     log_end_offset: int
 
 
+class LedPartition(NamedTuple):
+    """One partition that this broker leads, at the time of the pass."""
+
+    labels: RenderedLabels
+    #: The high watermark, up to which consumers read.
+    current_offset: int
+    oldest_offset: int
+    leader: int
+    is_preferred: bool
+    replica_count: int
+    in_sync_count: int
+    is_under_replicated: bool
+    is_under_min_isr: bool
+    is_at_min_isr: bool
+
+
 class PartitionPass:
     """The counts that one pass over all hosted partitions has made."""
 
     __slots__ = (
-        "at_min_isr", "leaders", "logs", "max_lag", "online", "producer_ids", "reassigning", "under_min_isr",
+        "at_min_isr", "leaders", "led", "logs", "max_lag", "online", "producer_ids", "reassigning", "under_min_isr",
         "under_replicated",
     )  # fmt: skip
 
@@ -121,6 +176,7 @@ class PartitionPass:
         self.online = self.leaders = self.under_replicated = self.under_min_isr = self.at_min_isr = 0
         self.reassigning = self.max_lag = self.producer_ids = 0
         self.logs: list[LogSizes] = []
+        self.led: list[LedPartition] = []
 
 
 class ReplicaTable:
@@ -147,10 +203,10 @@ class ReplicaTable:
         found.online += 1
         found.producer_ids += len(log.producers.producers)
         topic, index = partition.topic_partition
+        labels = RenderedLabels(topic=topic, partition=str(index))
         found.logs.append(
             LogSizes(
-                topic,
-                str(index),
+                labels,
                 segments.size_bytes,
                 len(segments),
                 offsets.log_start_offset,
@@ -164,10 +220,23 @@ class ReplicaTable:
         image = self._replicas.metadata.image.partition(partition.topic_id, index)
         adding = image.adding_replicas if image is not None else ()
         found.reassigning += image is not None and bool(adding or image.removing_replicas)
-        in_sync = len(partition.isr)
-        found.under_replicated += in_sync < len(partition.replicas) - len(adding)
-        found.under_min_isr += in_sync < leader.effective_min_isr
-        found.at_min_isr += in_sync == leader.effective_min_isr
+        in_sync, replicas = len(partition.isr), partition.replicas
+        led = LedPartition(
+            labels,
+            current_offset=offsets.high_watermark,
+            oldest_offset=offsets.log_start_offset,
+            leader=partition.node_id,
+            is_preferred=bool(replicas) and replicas[0] == partition.node_id,
+            replica_count=len(replicas),
+            in_sync_count=in_sync,
+            is_under_replicated=in_sync < len(replicas) - len(adding),
+            is_under_min_isr=in_sync < leader.effective_min_isr,
+            is_at_min_isr=in_sync == leader.effective_min_isr,
+        )
+        found.led.append(led)
+        found.under_replicated += led.is_under_replicated
+        found.under_min_isr += led.is_under_min_isr
+        found.at_min_isr += led.is_at_min_isr
 
     def families(self) -> Sequence[Family]:
         """Return the metrics of replicas, replica fetchers and logs."""
@@ -206,14 +275,24 @@ class ReplicaTable:
             of_log("NumLogSegments", "Local segments.", "segment_count"),
             of_log("LogStartOffset", "The earliest readable offset, in either tier.", "log_start_offset"),
             of_log("LogEndOffset", "The offset of the next record.", "log_end_offset"),
+            *(
+                kafka(f"kafka.cluster:type=Partition,name={name}", documentation, self._led(field))
+                for name, field, documentation in _OF_LED_PARTITIONS
+            ),
+            *(
+                exporter(f"topic_partition_{name}", documentation, self._led(field))
+                for name, field, documentation in _OF_EXPORTER
+            ),
         ]  # fmt: skip
+
+    def _led(self, field: str) -> Read:
+        value_of: Callable[[LedPartition], int] = attrgetter(field)
+        return lambda: ((row.labels, value_of(row)) for row in self.found.led)
 
     def _logs(self, field: str) -> Read:
         value_of: Callable[[LogSizes], int] = attrgetter(field)
 
         def read() -> Iterable[Reading]:
-            return (
-                ({"topic": row.topic, "partition": row.partition}, value_of(row)) for row in self.found.logs
-            )
+            return ((row.labels, value_of(row)) for row in self.found.logs)
 
         return read

@@ -15,8 +15,8 @@ from prometheus_client.registry import CollectorRegistry
 from ottla.broker.metrics import node_metrics, quorum_metrics
 from ottla.broker.metrics.collector import NodeCollector
 from ottla.broker.metrics.families import Family
+from ottla.broker.metrics.group_metrics import GroupTable, known_high_watermark
 from ottla.broker.metrics.http_server import HttpServer
-from ottla.broker.metrics.node_metrics import GroupTable
 from ottla.broker.metrics.pages import Pages
 from ottla.broker.metrics.remote_metrics import RemoteTable
 from ottla.broker.metrics.replica_metrics import ReplicaTable, TopicTable
@@ -101,7 +101,7 @@ class MetricsRole:
         self._fetches = node_metrics.fetches_of(stats)
         self._add(TopicTable(stats))
         self._add(ReplicaTable(broker.replicas, role.fetchers.lag))
-        self._add(GroupTable(broker.groups))
+        self._add(GroupTable(broker.groups, known_high_watermark(broker.replicas)))
         purgatories = [broker.replicas.purgatory]
         self.families += node_metrics.purgatory_families(lambda: purgatories)
         self.families += node_metrics.session_families(broker.fetch_sessions)

@@ -6,7 +6,7 @@ writes it; a test holds it equal to what this would write.
 """
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ottla.broker.metrics.families import Family
@@ -38,8 +38,9 @@ else 503 and a sentence that says what is missing |
 A page is written in turns of the event loop (of 2 ms), and once for all clients that request it at the same time. \
 Nothing is
 measured for it: the code counts with plain integers, and the page reads them. \
-The page of 5,000 partitions has 1.3 MB and takes 62 ms of
-processor time, in turns of at most 5 ms. \
+The page of 5,000 partitions has 5 MB and takes 110 ms of
+processor time, that of 1,000 partitions and 1,000 groups with ten committed offsets each 3 MB and 100 ms; \
+no step takes more than 3 ms. \
 Counting adds 1.1 % to the instructions of a Produce and 1.7 % to those of a Fetch
 (one partition, in process, without system calls).
 
@@ -87,6 +88,25 @@ Kafka counts
 """
 
 
+_EXPORTER = """\
+## Lag and partitions, under the names of kafka_exporter
+
+kafka_exporter is a client that polls a cluster; a node has the same values without a request, \
+so that dashboards made for it apply.
+Each series comes from one node: those of a partition from its leader, those of a group from its coordinator, \
+`kafka_brokers` from
+the active controller. Labels are `topic`, `partition` and `consumergroup`.
+
+A coordinator knows the end of a partition of which it has a replica; \
+as a follower it knows the high watermark as of its last Fetch.
+In a cluster in which each broker has a replica of each partition every lag is exported. \
+Where the coordinator has no replica,
+`kafka_consumergroup_lag` of that partition is missing, and so is the sum of its topic: \
+the difference of the leader's
+`kafka_topic_partition_current_offset` and the coordinator's `kafka_consumergroup_current_offset` has all of them.
+"""
+
+
 def families() -> Sequence[Family]:
     """The metrics of a node that is broker and controller, with a remote tier."""
     with tempfile.TemporaryDirectory() as folder:
@@ -119,17 +139,25 @@ def page() -> str:
             "|---|---|---|",
             *_rows(of_kafka),
             "",
+            _EXPORTER,
+            *_own_rows(family for family in every if _is_of_exporter(family)),
+            "",
             "## Metrics that Kafka does not have\n",
-            "| metric | type | meaning |",
-            "|---|---|---|",
-            *(
-                f"| `{family.name}` | {family.kind.value} | {family.documentation} |"
-                for family in every
-                if family.source is None
-            ),
+            *_own_rows(family for family in every if family.source is None and not _is_of_exporter(family)),
             "",
         ]
     )
+
+
+def _is_of_exporter(family: Family) -> bool:
+    return family.source is None and family.name.startswith("kafka_")
+
+
+def _own_rows(every: Iterable[Family]) -> Iterator[str]:
+    yield "| metric | type | meaning |"
+    yield "|---|---|---|"
+    for family in every:
+        yield f"| `{family.name}` | {family.kind.value} | {family.documentation} |"
 
 
 def _rows(every: Sequence[Family]) -> Iterator[str]:

@@ -16,6 +16,12 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.runtime.simulated import SimulatedRuntime
@@ -85,6 +91,27 @@ class NodeWorld:
         request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=rows)])
         response = await self.client.request(ApiKey.FETCH, 12, request)
         return len(response.responses[0].partitions[0].records or b"")
+
+    async def commit(self, group, offsets):
+        """Commit as a consumer without members does, once the coordinator is there."""
+        topics = [
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)],
+            )
+            for (topic, index), offset in offsets.items()
+        ]
+        await self.client.request(
+            ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(coordinator_keys=[group])
+        )
+        request = OffsetCommitRequest(group_id=group, topics=topics)
+        while True:
+            response = await self.client.request(ApiKey.OFFSET_COMMIT, 8, request)
+            errors = {row.error_code for topic in response.topics for row in topic.partitions}
+            if errors == {0}:
+                return
+            assert errors <= {ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress}, errors
+            await asyncio.sleep(0.1)
 
     async def stop(self):
         await self.client.close()
@@ -165,6 +192,55 @@ def test_requests_groups_and_the_quorum(world):
         assert page("kafka_server_kafkaserver_brokerstate") == 3
         assert page("kafka_server_socket_server_metrics_connection_count", listener="PLAINTEXT") == 1
         assert page("kafka_coordinator_group_groupmetadatamanager_numgroups") == 0
+
+    world.run(scenario)
+
+
+def test_lag_and_partitions_under_the_names_of_kafka_exporter(world):
+    async def scenario():
+        await world.create("a", partitions=2)
+        await world.create("b")
+        for values, at in ((7, ("a", 0)), (3, ("a", 1)), (5, ("b", 0))):
+            await world.produce(*at, *[b"x"] * values)
+        await world.commit("g", {("a", 0): 2, ("a", 1): 3, ("b", 0): 1})
+        await world.commit('wei"rd\n', {("b", 0): 5})
+        page = await world.scrape()
+        lag, committed = "kafka_consumergroup_lag", "kafka_consumergroup_current_offset"
+        assert page(committed, consumergroup="g", topic="a", partition=0) == 2
+        assert page(lag, consumergroup="g", topic="a", partition=0) == 5
+        assert page(lag, consumergroup="g", topic="a", partition=1) == 0
+        assert page(f"{lag}_sum", consumergroup="g", topic="a") == 5
+        assert page(f"{committed}_sum", consumergroup="g", topic="a") == 5
+        assert page(f"{lag}_sum", consumergroup="g", topic="b") == 4
+        assert page(lag, consumergroup='wei"rd\n', topic="b", partition=0) == 0
+        assert page("kafka_consumergroup_members", consumergroup="g") == 0
+        assert page("kafka_coordinator_group_groupmetadatamanager_numoffsets") == 4
+        assert page("kafka_brokers") == 1
+        partition = "kafka_topic_partition_"
+        assert page(f"{partition}current_offset", topic="a", partition=0) == 7
+        assert page(f"{partition}oldest_offset", topic="a", partition=0) == 0
+        for name, value in (("leader", 1), ("leader_is_preferred", 1), ("replicas", 1), ("in_sync_replica", 1),
+                            ("under_replicated_partition", 0)):  # fmt: skip
+            assert page(f"{partition}{name}", topic="b", partition=0) == value, name
+        for name, value in (("underminisr", 0), ("atminisr", 1), ("replicascount", 1)):
+            assert page(f"kafka_cluster_partition_{name}", topic="b", partition=0) == value, name
+        # More is produced: the lag grows without any request of the group.
+        await world.produce("a", 1, b"y", b"z")
+        page = await world.scrape()
+        assert page(f"{lag}_sum", consumergroup="g", topic="a") == 7
+
+    world.run(scenario)
+
+
+def test_a_lag_that_is_not_known_is_missing_and_so_is_its_sum(world):
+    async def scenario():
+        await world.create("a")
+        await world.produce("a", 0, b"x")
+        await world.commit("g", {("a", 0): 0})
+        del world.node.broker.replicas.hosted.by_key["a", 0]  # as on a broker without a replica of it
+        page = await world.scrape()
+        assert page("kafka_consumergroup_current_offset", consumergroup="g", topic="a", partition=0) == 0
+        assert not [name for name, _ in page.samples if name.startswith("kafka_consumergroup_lag")]
 
     world.run(scenario)
 

@@ -1,0 +1,145 @@
+"""Metrics of groups: their number by state, and the committed offsets and the lag of each, without polling.
+
+    committed offset   of the group's coordinator: this broker, or another one exports it
+    end offset         the high watermark of the partition, as its leader or a follower on this broker knows it
+    lag                end offset - committed offset, by the coordinator, where it knows both
+
+A follower learns its leader's high watermark with the next Fetch: the lag of a partition that another broker leads may
+be too small by what was written since. Where the coordinator has no replica of the partition it exports no lag of it,
+nor a sum that would miss it: `kafka_topic_partition_current_offset` of the leader has the end offset, by which the
+shipped rules compute the lag (docs/METRICS.md).
+
+Source: GroupCoordinatorMetrics of Kafka 4.3.1; the names of offsets and lags are those of kafka_exporter.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.groups.group_state import GroupState
+from ottla.broker.groups.offsets import CommittedOffset
+from ottla.broker.metrics.families import Family, Read, Reading, RenderedLabels, exporter, kafka, one
+from ottla.broker.replicas.replica_manager import ReplicaManager
+from ottla.protocol.types import TopicPartition
+
+#: The number of committed offsets that the pass reads in one step: some 50 µs.
+_OFFSETS_OF_STEP: Final = 25
+
+
+def known_high_watermark(replicas: ReplicaManager) -> Callable[[TopicPartition], int | None]:
+    """Return the reader of the high watermarks that this broker knows, as a leader or a follower."""
+
+    def read(at: TopicPartition) -> int | None:
+        partition = replicas.hosted.get(at)
+        return None if partition is None else partition.log.offsets.high_watermark
+
+    return read
+
+
+class GroupOffset(NamedTuple):
+    """One committed offset at the time of the pass."""
+
+    labels: RenderedLabels
+    committed: int
+    #: None: this broker has no replica of the partition.
+    lag: int | None
+
+
+class GroupTopic(NamedTuple):
+    """The sums over the committed offsets of a group in one topic."""
+
+    labels: RenderedLabels
+    committed: int
+    #: None: the lag of one of the partitions is not known.
+    lag: int | None
+
+
+class GroupPass:
+    """The counts and rows that one pass over all groups has made."""
+
+    __slots__ = ("by_state", "members", "offsets", "topics")
+
+    def __init__(self) -> None:
+        self.by_state: Counter[GroupState] = Counter()
+        self.members: list[tuple[RenderedLabels, int]] = []
+        self.offsets: list[GroupOffset] = []
+        self.topics: list[GroupTopic] = []
+
+
+class GroupTable:
+    """The metrics of the groups that this broker coordinates, and the pass over them that they show."""
+
+    def __init__(
+        self, coordinator: GroupCoordinator, end_offset: Callable[[TopicPartition], int | None]
+    ) -> None:
+        """`end_offset` returns the high watermark of a partition, None if this broker has no replica of it."""
+        self._coordinator = coordinator
+        self._end_offset = end_offset
+        self.found = GroupPass()
+
+    def prepare(self) -> Iterator[None]:
+        """Pass over all groups and their offsets in steps, one partition of the offsets topic after the other."""
+        found = GroupPass()
+        for shard in list(self._coordinator.shards.by_partition.values()):
+            for group in shard.loaded_groups():
+                name = group.group_id
+                found.by_state[group.state] += 1
+                found.members.append((RenderedLabels(consumergroup=name), len(group.members)))
+                yield
+                for topic, offsets in list(shard.state.offsets.of_group(name).items()):
+                    yield from self._pass_topic(found, name, topic, dict(offsets))
+        self.found = found
+
+    def _pass_topic(
+        self, found: GroupPass, group: str, topic: str, offsets: Mapping[int, CommittedOffset]
+    ) -> Iterator[None]:
+        committed, lags, is_known = 0, 0, True
+        for number, (partition, offset) in enumerate(sorted(offsets.items()), start=1):
+            end = self._end_offset(TopicPartition(topic, partition))
+            # A follower may not know yet that what the group has read is committed.
+            lag = None if end is None else max(0, end - offset.offset)
+            labels = RenderedLabels(consumergroup=group, topic=topic, partition=str(partition))
+            found.offsets.append(GroupOffset(labels, offset.offset, lag))
+            committed += offset.offset
+            lags += lag or 0
+            is_known = is_known and lag is not None
+            if number % _OFFSETS_OF_STEP == 0:
+                yield
+        labels = RenderedLabels(consumergroup=group, topic=topic)
+        found.topics.append(GroupTopic(labels, committed, lags if is_known else None))
+        yield
+
+    def families(self) -> Sequence[Family]:
+        """Return the metrics of the group coordinator."""
+        mbean = "kafka.coordinator.group:type=GroupMetadataManager,name="
+
+        def in_state(state: GroupState) -> Family:
+            return kafka(
+                f"{mbean}NumGroups{state.value}",
+                f"Groups in the state {state.value}.",
+                one(lambda: self.found.by_state[state]),
+            )
+
+        return [
+            kafka(f"{mbean}NumGroups", "Groups that this broker coordinates.",
+                  one(lambda: self.found.by_state.total())),
+            *(in_state(state) for state in GroupState),
+            kafka(f"{mbean}NumOffsets", "Committed offsets of these groups.", one(lambda: len(self.found.offsets))),
+            exporter("consumergroup_members", "Members of a group that this broker coordinates.",
+                     lambda: self.found.members),
+            exporter("consumergroup_current_offset", "The committed offset of a group.",
+                     lambda: ((row.labels, row.committed) for row in self.found.offsets)),
+            exporter("consumergroup_current_offset_sum", "The sum of the group's committed offsets in a topic.",
+                     lambda: ((row.labels, row.committed) for row in self.found.topics)),
+            exporter("consumergroup_lag", "Records between the committed offset and the high watermark.",
+                     self._lags(lambda: self.found.offsets)),
+            exporter("consumergroup_lag_sum", "The sum of the group's lags in a topic; only if all of them are known.",
+                     self._lags(lambda: self.found.topics)),
+        ]  # fmt: skip
+
+    def _lags(self, rows: Callable[[], Sequence[GroupOffset | GroupTopic]]) -> Read:
+        def read() -> Iterable[Reading]:
+            return ((row.labels, row.lag) for row in rows() if row.lag is not None)
+
+        return read
