@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-Extra = Literal["bench", "metrics", "tier"]
+Extra = Literal["bench", "client", "metrics", "tier"]
 
 
 def missing_extra(extra: Extra, error: ModuleNotFoundError) -> str:

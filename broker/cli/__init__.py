@@ -5,6 +5,7 @@
 | broker | `broker.py` |
 | cluster up | `cluster.py`, `cluster_plan.py` |
 | topics, groups, configs | `admin/` |
+| produce, consume | `records/` |
 | partitions | `partitions/` |
 | tier | `tier/` |
 | format, info, random-uuid | `storage.py` |

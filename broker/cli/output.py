@@ -128,6 +128,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def sentence(text: str) -> str:
+    """A text that ends like a sentence.
+
+    >>> sentence("It is so"), sentence("Is it so?")
+    ('It is so.', 'Is it so?')
+    """
+    return text if text.endswith((".", "?")) else f"{text}."
+
+
 def size_text(size_bytes: int) -> str:
     """A size for a reader.
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from ottla.command_line import main
 
@@ -14,15 +14,19 @@ class Commands:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
 
-    def text(self, *arguments: object, status: int = 0, input: str | None = None) -> str:
-        """The output of a command, which ends with this status; its last word may be a sentence on stderr."""
+    def run(self, *arguments: object, status: int = 0, input: str | None = None) -> Result:
+        """Run a command, which ends with this status."""
         words = [*map(str, arguments), "--bootstrap-server", self.bootstrap]
         done = CliRunner().invoke(main, words, input=input, prog_name="ottla")
         assert done.exit_code == status, (done.output, done.exception)
-        return done.output
+        return done
 
-    def rows(self, *arguments: object, status: int = 0, input: str | None = None) -> list[dict[str, Any]]:
+    def text(self, *arguments: object, status: int = 0, input: str | None = None) -> str:
+        """The output of a command, its errors included."""
+        return self.run(*arguments, status=status, input=input).output
+
+    def rows(self, *arguments: object, status: int = 0) -> list[dict[str, Any]]:
+        """The rows of a command's standard output."""
         return [
-            json.loads(line)
-            for line in self.text(*arguments, "--json", status=status, input=input).splitlines()
+            json.loads(line) for line in self.run(*arguments, "--json", status=status).stdout.splitlines()
         ]

@@ -81,7 +81,7 @@ def test_a_group_that_does_not_exist_yet_gets_offsets(ottla, topic, group):
     (["reset-offsets", "{group}", "--all-topics", "--to-latest"], "The cluster has no group {group}."),
     (["reset-offsets", "{group}", "--all-topics"],                "Where to? Name one of --to-earliest, "),
     (["reset-offsets", "{group}", "--to-latest"],                 "Which partitions? Name --topic, or --all-topics."),
-    (["reset-offsets", "{group}", "--topic", "{topic}:9", "--to-latest"], "the topic has the partitions 0 to 0"),
+    (["reset-offsets", "{group}", "--topic", "{topic}:9", "--to-latest"], "{topic} has the partitions 0 to 0"),
     (["reset-offsets", "{group}", "--topic", "{topic}x", "--to-latest"],  "Did you mean {topic}"),
     (["reset-offsets", "{group}", "--topic", "{topic}", "--shift-by", "1"], "has committed nothing for {topic}-0"),
     (["reset-offsets", "{group}", "--topic", "{topic}", "--to-datetime", "soon"], "'soon' is no time: it must be as "),

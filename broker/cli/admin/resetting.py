@@ -135,7 +135,10 @@ def reset_lines(resets: Sequence[Reset], *, is_executed: bool) -> list[str]:
 
 
 def chosen_partitions(
-    topics: Mapping[str, Sequence[int]], wanted: Mapping[str, Sequence[int] | None]
+    topics: Mapping[str, Sequence[int]],
+    wanted: Mapping[str, Sequence[int] | None],
+    *,
+    option: str = "--topic {topic}:{index}",
 ) -> list[TopicPartition]:
     """The partitions of topics that a command names. Raises ClusterError for one that the topic does not have."""
     found = []
@@ -144,7 +147,8 @@ def chosen_partitions(
         for index in known if numbers is None else numbers:
             if index not in known:
                 raise ClusterError(
-                    f"--topic {name}:{index}: the topic has the partitions 0 to {len(known) - 1}."
+                    f"{option.format(topic=name, index=index)}: "
+                    f"the topic {name} has the partitions 0 to {len(known) - 1}."
                 )
             found.append(TopicPartition(name, index))
     return sorted(found)

@@ -10,7 +10,8 @@ from ottla.bench.components.processes import PATIENCE_S
 #: Starts `ottla` without the libraries of all extras: `None` makes their imports fail, as in a plain install.
 _PLAIN = """
 import sys
-sys.modules |= dict.fromkeys(["boto3", "botocore", "minio", "urllib3", "prometheus_client", "psutil", "pyspark"])
+sys.modules |= dict.fromkeys(["boto3", "botocore", "minio", "urllib3", "prometheus_client", "psutil", "pyspark",
+                             "confluent_kafka"])
 from ottla.command_line import main
 main()
 """
@@ -48,3 +49,13 @@ def test_a_benchmark_without_its_extra_is_not_run():
     assert done.returncode == 1, done.stdout + done.stderr
     assert "`ottla bench run` needs " in done.stderr
     assert "`pip install 'ottla[bench]'` installs it, in a checkout `make setup-bench`" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["produce", "consume"])
+def test_a_client_without_its_extra_is_not_run(command):
+    done = ottla(command, "orders")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr == (
+        "Error: This command needs confluent_kafka, which is not installed: "
+        "`pip install 'ottla[client]'` installs it.\n"
+    )

@@ -167,5 +167,5 @@ def test_the_partitions_that_are_chosen():
     topics = {"orders": [0, 1, 2]}
     assert chosen_partitions(topics, {"orders": None}) == [FIRST, SECOND, THIRD]
     assert chosen_partitions(topics, {"orders": [2, 0]}) == [FIRST, THIRD]
-    with pytest.raises(ClusterError, match="--topic orders:3: the topic has the partitions 0 to 2"):
+    with pytest.raises(ClusterError, match="--topic orders:3: the topic orders has the partitions 0 to 2"):
         chosen_partitions(topics, {"orders": [3]})
