@@ -41,7 +41,7 @@ from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import InconsistentTopicId, RecordListTooLarge
 from ottla.protocol.kafka_uuid import to_text
 from ottla.protocol.records.batch import BatchHeader
-from ottla.protocol.types import MAX_OFFSET, TopicPartition
+from ottla.protocol.types import TopicPartition
 from ottla.storage import appending, partition_metadata, tiered_log
 from ottla.storage.appending import AppendInfo, AppendOrigin, UnexpectedAppendOffset
 from ottla.storage.background import BackgroundJob
@@ -50,7 +50,7 @@ from ottla.storage.files import Buffer, Files, WouldBlock
 from ottla.storage.flushing import LogFlusher
 from ottla.storage.leader_epoch_cache import EpochEntry
 from ottla.storage.log_availability import LogAvailability
-from ottla.storage.log_checkpoints import LogCheckpoints
+from ottla.storage.log_checkpoints import NO_START_CHECKPOINT, LogCheckpoints, StartCheckpoint
 from ottla.storage.log_files import LogFiles
 from ottla.storage.log_opening import load_directory, read_topic_id
 from ottla.storage.log_reader import LogRead, LogReader
@@ -95,7 +95,7 @@ class Log(LogView):
         random: "Random",
         on_io_error: Callable[[OSError], None],
         write_checkpoints: Callable[[], BackgroundJob],
-        written_log_start: Callable[[], int | None],
+        start_checkpoint: StartCheckpoint,
         now_ms: int,
     ) -> None:
         self.topic_partition = topic_partition
@@ -121,7 +121,7 @@ class Log(LogView):
             files=self.files,
             availability=self.availability,
             write_all=write_checkpoints,
-            written_start=written_log_start,
+            start=start_checkpoint,
         )
         self.flusher = LogFlusher(
             offsets=self.offsets,
@@ -183,14 +183,14 @@ class Log(LogView):
         producer_id_expiration_ms: Callable[[], int] = default_producer_id_expiration_ms,
         on_io_error: Callable[[OSError], None] = lambda error: None,
         write_checkpoints: Callable[[], BackgroundJob] = _no_checkpoints,
-        written_log_start: Callable[[], int | None] = lambda: MAX_OFFSET,
+        start_checkpoint: StartCheckpoint = NO_START_CHECKPOINT,
     ) -> Self:
         """Open the log in this directory, which is created if missing. [any thread]
 
         Damaged files are repaired, or the log restarts empty (storage/recovery.py). `is_clean`: the log was
         closed by `close`; otherwise everything from `recovery_point` on is checked. `write_checkpoints` is called
-        when recovery point or log start offset have to be on the disk before files change: its job writes their
-        checkpoints; `written_log_start` is the log start offset there. By default the log has no checkpoints.
+        when recovery point or log start offset move back, before files change: its job writes their checkpoints.
+        `start_checkpoint` writes the log start offset before a tiered log removes what is before it.
         Raises OSError, and InconsistentTopicId if the directory belongs to another topic.
         """
         loaded = load_directory(
@@ -213,7 +213,7 @@ class Log(LogView):
             random=random,
             on_io_error=on_io_error,
             write_checkpoints=write_checkpoints,
-            written_log_start=written_log_start,
+            start_checkpoint=start_checkpoint,
             now_ms=now_ms,
         )
         if not is_clean:

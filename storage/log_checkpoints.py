@@ -19,7 +19,9 @@ Source: LogManager.truncateTo of Kafka 4.3.1, which writes the checkpoint after 
 """
 
 from collections.abc import Callable
+from typing import Final, Protocol
 
+from ottla.protocol.types import MAX_OFFSET
 from ottla.storage.background import BackgroundJob
 from ottla.storage.log_availability import LogAvailability
 from ottla.storage.log_files import LogFiles
@@ -39,11 +41,35 @@ class _Limit:
         self.is_written = False
 
 
+class StartCheckpoint(Protocol):
+    """The checkpoint of log start offsets in a log's directory."""
+
+    def written(self) -> int | None:
+        """The log start offset of the log that is on the disk; None: there is none."""
+
+    def job(self) -> BackgroundJob:
+        """A job that writes the log start offsets of the directory as they are now."""
+
+
+class _NoStartCheckpoint:
+    """A log that has no checkpoint waits for none."""
+
+    def written(self) -> int:
+        """The largest offset there is."""
+        return MAX_OFFSET
+
+    def job(self) -> BackgroundJob:
+        """A job that does nothing."""
+        return BackgroundJob(name="no checkpoint", run=lambda: None)
+
+
+NO_START_CHECKPOINT: Final = _NoStartCheckpoint()
+
+
 class LogCheckpoints:
     """The recovery point and log start offset of one log, as its directory's checkpoints have them.
 
-    `write_all` decides the content of the directory's checkpoints; its job writes them. `written_start` returns the log
-    start offset that the checkpoint has now; None: it has none.
+    `write_all` decides the content of the directory's checkpoints; its job writes them.
     """
 
     def __init__(
@@ -53,13 +79,13 @@ class LogCheckpoints:
         files: LogFiles,
         availability: LogAvailability,
         write_all: Callable[[], BackgroundJob],
-        written_start: Callable[[], int | None],
+        start: StartCheckpoint,
     ) -> None:
         self._offsets = offsets
         self._files = files
         self._availability = availability
         self._write_all = write_all
-        self._written_start = written_start
+        self._start = start
         self._limit: _Limit | None = None
         #: No row of this log on the disk has a larger recovery point, which may be beyond the one in memory: that moves
         #: back when a segment is rolled.
@@ -94,13 +120,11 @@ class LogCheckpoints:
 
     def has_log_start(self, offset: int) -> bool:
         """Whether the checkpoint has this log start offset, or a larger one."""
-        return offset <= (self._written_start() or 0)
+        return offset <= (self._start.written() or 0)
 
-    def job(self) -> BackgroundJob:
-        """A job that writes the rows as they are now."""
-        write = self._write_all()
-        run = self._availability.guard_reading(write.run)
-        return BackgroundJob(name=f"checkpoints of {self._files.directory}", run=run)
+    def log_start_job(self) -> BackgroundJob:
+        """A job that writes the log start offset as it is now, and those of the directory's other logs."""
+        return self._start.job()
 
     # -- before a truncation -----------------------------------------------------------------------
 

@@ -111,7 +111,7 @@ class LogStart:
         """
         if not self._availability.is_writable or not self._waits_for_checkpoint:
             return None
-        return self._checkpoints.job()
+        return self._checkpoints.log_start_job()
 
     def is_retention_due(self, now_ms: int) -> bool:
         """Whether `apply_retention` would remove segments. Raises KafkaStorageError for a failing disk. Cost: 20 us."""
@@ -130,7 +130,7 @@ class LogStart:
                 with self._availability:
                     self._files.flush_removals()
             if self._waits_for_checkpoint:
-                self._checkpoints.job().complete()
+                self._checkpoints.log_start_job().complete()
                 if self._waits_for_checkpoint:
                     break  # the disk has no descriptor left for it, or has failed
             if not (removed := self._remove_due(now_ms, most=1 if self._files.is_tiered else None)):

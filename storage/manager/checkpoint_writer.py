@@ -120,9 +120,22 @@ class CheckpointWriter:
         """The log start offset of this log that the checkpoint in the directory has on the disk; None: it has none."""
         return self._written.get(self._directories[path].log_start_offsets.path, {}).get(topic_partition)
 
-    def directory_job(self, path: Path) -> BackgroundJob:
-        """Return a job that writes the checkpoints of recovery points and log start offsets in this directory, as
-        they are now.
+    def log_start_job(self, path: Path) -> BackgroundJob:
+        """Return a job that writes the log start offsets of this directory, as they are now."""
+        checkpoint = self._directories[path].log_start_offsets
+        rows = self._offsets(_explicit_log_start).get(path)
+        if rows is not None:
+            self._latest[checkpoint.path] = rows
+
+        def run() -> None:
+            if rows is not None:
+                self._write_latest(path, checkpoint)
+
+        return BackgroundJob(name=f"log start offsets of {path} before retention", run=run)
+
+    def truncation_job(self, path: Path) -> BackgroundJob:
+        """Return a job that writes the checkpoint after a recovery point or log start offset in this
+        directory moved back.
         """
         directory = self._directories[path]
         changed = []
@@ -139,7 +152,7 @@ class CheckpointWriter:
             for checkpoint in changed:
                 self._write_latest(path, checkpoint)
 
-        return BackgroundJob(name=f"checkpoints of {path}", run=run)
+        return BackgroundJob(name=f"checkpoints of {path} before a truncation", run=run)
 
     def _write_jobs(
         self,

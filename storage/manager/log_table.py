@@ -63,6 +63,22 @@ class LogDirInfo(NamedTuple):
     usable_bytes: int | None
 
 
+class _StartCheckpoint(NamedTuple):
+    """The checkpoint of log start offsets that has those of a log."""
+
+    writer: CheckpointWriter
+    topic_partition: TopicPartition
+    path: Path
+
+    def written(self) -> int | None:
+        """The log start offset of the log that is on the disk; None: there is none."""
+        return self.writer.written_log_start(self.topic_partition, self.path)
+
+    def job(self) -> BackgroundJob:
+        """A job that writes the log start offsets of the directory as they are now."""
+        return self.writer.log_start_job(self.path)
+
+
 class LogTable:
     """The logs of a broker and their directories: the common state of the LogManager's parts."""
 
@@ -225,12 +241,12 @@ class LogTable:
             topic_id=topic_id,
             producer_id_expiration_ms=lambda: self.settings.producer_id_expiration_ms,
             on_io_error=partial(self.fail, path.parent),
-            write_checkpoints=partial(self._checkpoint_directory, path.parent),
-            written_log_start=partial(self.checkpoints.written_log_start, topic_partition, path.parent),
+            write_checkpoints=partial(self._checkpoint_truncation, path.parent),
+            start_checkpoint=_StartCheckpoint(self.checkpoints, topic_partition, path.parent),
         )
 
-    def _checkpoint_directory(self, path: Path) -> BackgroundJob:
-        """Return a job that writes the checkpoints, before files change for which a log's rows have to be there. The
+    def _checkpoint_truncation(self, path: Path) -> BackgroundJob:
+        """Return a job that writes the checkpoints after a recovery point or log start offset moved back. The
         job raises OSError.
         """
         for topic_partition, log in list(self.logs.items()):
@@ -240,7 +256,7 @@ class LogTable:
                 self.cleaned_offsets[topic_partition] = min(
                     cleaned, log.checkpoints.recovery_point_to_write()
                 )
-        job = self.checkpoints.directory_job(path)
+        job = self.checkpoints.truncation_job(path)
 
         def run() -> None:
             job.run()

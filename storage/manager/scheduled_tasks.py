@@ -20,7 +20,6 @@ of Kafka 4.3.1.
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from logging import getLogger
 
 from ottla.protocol.errors import KafkaError, KafkaStorageError
@@ -136,12 +135,6 @@ def _release_mappings(log: Log) -> None:
         segment.log.release_mapping()
 
 
-def _run_online(job: BackgroundJob) -> None:
-    """Run the job, unless the log's directory goes offline, which is logged. [any thread]"""
-    with suppress(KafkaStorageError):
-        job.run()
-
-
 def _retention_job(logs: deque[Log], now_ms: int) -> BackgroundJob:
     """A job for the retention of the first of these logs; its next parts are for the others.
 
@@ -160,11 +153,9 @@ def _retention_job(logs: deque[Log], now_ms: int) -> BackgroundJob:
 
     def finish() -> BackgroundJob | None:
         checkpoint = logs[0].start.retention_checkpoint_job()
-        return (
-            remove()
-            if checkpoint is None
-            else BackgroundJob(name=checkpoint.name, run=partial(_run_online, checkpoint), finish=remove)
-        )
+        if checkpoint is None:
+            return remove()
+        return BackgroundJob(name=checkpoint.name, run=checkpoint.run, finish=remove)
 
     return BackgroundJob(name=f"retention of {logs[0].directory}", run=run, finish=finish)
 
