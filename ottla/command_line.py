@@ -38,6 +38,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 )
 
 
+#: The columns of a help text, if the terminal has so many.
+_MAX_WIDTH: Final = 120
+
+
 class _Commands(CommandGroup):
     """A group of commands, each of which is imported when it is called, and not for the help or another
     command.
@@ -61,7 +65,9 @@ class _Commands(CommandGroup):
         return command
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _MAX_WIDTH}
+)
 @click.version_option(VERSION, message="ottla %(version)s")
 def main() -> None:
     """Ottla, a Kafka broker in pure Python."""
@@ -71,6 +77,23 @@ def main() -> None:
 def show_version() -> None:
     """Print the version of Ottla."""
     click.echo(f"ottla {VERSION}")
+
+
+@main.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def show_completion(shell: str) -> None:
+    """Print what completes commands and options in a shell.
+
+    Bash and zsh: eval "$(ottla completion bash)" in ~/.bashrc, or zsh in ~/.zshrc. Fish:
+    ottla completion fish > ~/.config/fish/completions/ottla.fish
+    """
+    from click.shell_completion import (
+        get_completion_class,
+    )  # imported here: a broker's start does not need it
+
+    found = get_completion_class(shell)
+    assert found is not None, shell
+    click.echo(found(main, {}, "ottla", "_OTTLA_COMPLETE").source())
 
 
 def run_module() -> None:

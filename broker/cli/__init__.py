@@ -4,7 +4,7 @@
 |---|---|
 | broker | `broker.py` |
 | cluster up | `cluster.py`, `cluster_plan.py` |
-| topics, groups, configs | `admin/` |
+| topics, groups, configs, cluster status | `admin/` |
 | produce, consume | `records/` |
 | partitions | `partitions/` |
 | tier | `tier/` |

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import click
 
+from ottla.broker.cli.admin.status_command import cluster_status
 from ottla.broker.cli.cluster_plan import (
     ClusterPlan,
     InvalidPlan,
@@ -45,7 +46,10 @@ _INTERRUPTED: Final = 130
 
 @click.group("cluster", cls=CommandGroup)
 def cluster() -> None:
-    """Start a cluster of several processes on this machine."""
+    """Show the health of a cluster, or start one of several processes on this machine."""
+
+
+cluster.add_command(cluster_status)
 
 
 @cluster.command("up")

@@ -84,8 +84,11 @@ class Topic:
 class ClusterClient:
     """Sends requests to the brokers of a cluster. Closed by `close`."""
 
-    def __init__(self, runtime: Runtime, bootstrap: Sequence[Address]) -> None:
+    def __init__(
+        self, runtime: Runtime, bootstrap: Sequence[Address], *, patience_s: float = PATIENCE_S
+    ) -> None:
         self.runtime = runtime
+        self._patience_s = patience_s
         self._bootstrap = bootstrap
         self._client = NodeClient(
             runtime, client_id="ottla-cli", settings=ClientSettings(connect_timeout_ms=_CONNECT_TIMEOUT_MS)
@@ -117,13 +120,20 @@ class ClusterClient:
         except (OSError, TimeoutError, KafkaError) as error:
             raise BrokerUnreachable(f"A broker of the cluster does not answer: {error}.") from error
 
-    async def ask_any(self, message: Request, expected: type[R], *, versions: range | None = None) -> R:
+    async def ask_any(
+        self,
+        message: Request,
+        expected: type[R],
+        *,
+        versions: range | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> R:
         """Return the response of the first broker that answers. Raises ClusterError, UnsupportedVersion."""
         problems = []
         # The broker that has answered before comes first: a stable sort.
         for address in sorted(self._bootstrap, key=lambda each: each != self._known):
             try:
-                response = await self._request(address, message, expected, versions, TIMEOUT_S)
+                response = await self._request(address, message, expected, versions, timeout_s)
             except UnsupportedVersion:
                 raise
             except (OSError, TimeoutError, KafkaError) as error:
@@ -209,7 +219,7 @@ class ClusterClient:
 
     async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeat an attempt while it raises Transient, until the patience is over. Raises ClusterError."""
-        deadline = self.runtime.monotonic() + PATIENCE_S
+        deadline = self.runtime.monotonic() + self._patience_s
         while True:
             try:
                 return await attempt()
@@ -219,12 +229,14 @@ class ClusterClient:
             await asyncio.sleep(_PAUSE_S)
 
 
-def ask_cluster(bootstrap: str, question: Callable[[ClusterClient], Awaitable[T]]) -> T:
+def ask_cluster(
+    bootstrap: str, question: Callable[[ClusterClient], Awaitable[T]], *, patience_s: float = PATIENCE_S
+) -> T:
     """Run a command's question with a client of the cluster that --bootstrap-server names. Raises CannotBeDone."""
     addresses = addresses_of(bootstrap)
 
     async def main(runtime: Runtime) -> T:
-        client = ClusterClient(runtime, addresses)
+        client = ClusterClient(runtime, addresses, patience_s=patience_s)
         try:
             return await question(client)
         finally:

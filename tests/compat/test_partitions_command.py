@@ -13,6 +13,7 @@ import pytest
 
 from ottla.bench.components.processes import PATIENCE_S
 from tests.compat.admin import eventually_equal, once, produce
+from tests.compat.commands import Commands
 from tests.compat.tiering.stage import Stage
 from tests.compat.tiering.tiered_cluster import DirectoryTier, TieredCluster
 
@@ -140,6 +141,14 @@ def test_a_leader_that_is_not_the_preferred_one(cluster):
     assert partition["leader"] == 2
     assert partition["why"] == "the preferred replica 1 is not alive"
     assert partition["replicas"][0]["state"] == ["preferred", "offline"]
+    [status] = once(
+        lambda: Commands(bootstrap).rows("cluster", "status", status=1),
+        lambda found: not any("not known" in each["text"] for each in found[0]["reasons"]),
+    )
+    texts = [each["text"] for each in status["reasons"]]
+    assert status["level"] == "degraded"
+    assert any("with followers that are not in sync" in text for text in texts)
+    assert "broker 1 is fenced: it sends no heartbeats, or has not started yet" in texts
     cluster.brokers[KAFKA].start()
     [partition] = once(lambda: rows(bootstrap, "moved"), lambda found: KAFKA in found[0]["isr"])
     assert partition["preferred_election"] == KAFKA
@@ -153,7 +162,7 @@ def test_a_leader_that_is_not_the_preferred_one(cluster):
     (None,          ["no-such-topic"], "Error: The cluster has no topic no-such-topic.\n"),
     (None,          ["not a name"],    "Error: The cluster has no topic not a name.\n"),
     ("127.0.0.1:1", [],                "Error: No broker answers at --bootstrap-server 127.0.0.1:1: "),
-    ("nowhere",     [],                "Error: --bootstrap-server nowhere: 'nowhere' is no address of a broker: \n"),
+    ("nowhere",     [],                "Error: --bootstrap-server nowhere: 'nowhere' is no address of a broker: it"),
 ])  # fmt: skip
 def test_what_cannot_be_done(cluster, bootstrap, topics, sentence):
     said = run(bootstrap or cluster.bootstrap, *topics, status=2)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.compat.admin import create_topic, eventually_equal, produce
+from tests.compat.admin import create_topic, eventually_equal, once, produce
 from tests.compat.commands import Commands
 
 
@@ -107,3 +107,17 @@ def test_refusals_are_sentences(ottla, topic, arguments, status, sentence):
     said = ottla.text(*(str(each).format(topic=topic) for each in arguments), status=status)
     assert sentence.format(topic=topic) in said
     assert "Traceback" not in said
+
+
+def test_the_status_of_a_healthy_cluster(ottla, topic, group):
+    create_topic(ottla.bootstrap, topic)
+    produce(ottla.bootstrap, topic, [b"1", b"2"])
+    ottla.text("groups", "reset-offsets", group, "--topic", topic, "--to-earliest", "--execute")
+    [row] = once(lambda: ottla.rows("cluster", "status"), lambda rows: not rows[0]["reasons"])
+    assert (row["level"], row["reasons"], row["brokers"]["alive"]) == ("healthy", [], [1])
+    assert (row["controller"], row["voters"]) == (1, [1])
+    assert {"group": group, "lag": 2, "members": 0} in row["groups"]
+    text = ottla.text("cluster", "status")
+    assert text.startswith("Healthy: 1 broker is alive, controller 1 is active with 1 voter, and ")
+    [row] = ottla.rows("cluster", "status", "--max-lag", 1, status=1)
+    assert f"the group {group} with 0 members lags by 2, more than 1" in row["sentence"]

@@ -92,9 +92,13 @@ def _key_and_value(setting: str) -> tuple[str, str]:
 
 
 async def described(
-    client: ClusterClient, resources: Sequence[Resource], *, has_details: bool = False
+    client: ClusterClient,
+    resources: Sequence[Resource],
+    *,
+    keys: Sequence[str] | None = None,
+    has_details: bool = False,
 ) -> dict[Resource, Configs]:
-    """Return the configurations of resources by key. Raises ClusterError.
+    """Return the configurations of resources by key; only of these keys if there are any. Raises ClusterError.
 
     Each broker describes itself; any broker describes the others. `has_details`: with synonyms and documentation.
     """
@@ -106,7 +110,9 @@ async def described(
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(
-                    resource_type=each.type, resource_name=each.name, configuration_keys=None
+                    resource_type=each.type,
+                    resource_name=each.name,
+                    configuration_keys=None if keys is None else list(keys),
                 )
                 for each in asked
             ],
