@@ -24,11 +24,15 @@ _SAMPLED: Final = 64
 class RequestCounter:
     """The requests of one kind: their number, and the times of their responses."""
 
-    __slots__ = ("_rounds_count", "_weight", "handler", "left", "times")
+    __slots__ = ("_rounds_count", "_weight", "handler", "left", "times", "waits")
 
-    def __init__(self, times: Histogram | None, *, is_sampled: bool = False) -> None:
-        #: The histogram of the response times; None: they are measured elsewhere.
+    def __init__(
+        self, times: Histogram | None, waits: Histogram | None = None, *, is_sampled: bool = False
+    ) -> None:
+        #: The times of the responses that were given at once; None: they are measured elsewhere.
         self.times = times
+        #: Those of the responses that had to wait, from the beginning of the wait.
+        self.waits = Histogram() if waits is None else waits
         #: The handler that the dispatcher has looked up for this API.
         self.handler: Any = None
         self._weight = _SAMPLED if is_sampled or times is None else 1
@@ -57,13 +61,14 @@ class RequestCounter:
 class RequestStats:
     """The requests of one dispatcher: of a broker's listeners, or of a controller's."""
 
-    __slots__ = ("counters", "times")
+    __slots__ = ("counters", "times", "waits")
 
     def __init__(self) -> None:
         #: The counters by API key and version.
         self.counters: dict[tuple[int, int], RequestCounter] = {}
-        #: The response times by API key, of all versions together.
+        #: The times by API key, of all versions together: of responses at once, and of those that had to wait.
         self.times: dict[ApiKey, Histogram] = {}
+        self.waits: dict[ApiKey, Histogram] = {}
 
     def serve(self, versions: Mapping[int, range], *, is_broker: bool) -> None:
         """Create the counters of these APIs.
@@ -72,11 +77,13 @@ class RequestStats:
         """
         for number, served in versions.items():
             key = ApiKey(number)
-            times = None
+            times = waits = None
             if not is_broker or key is not ApiKey.FETCH:
                 times = self.times.setdefault(key, Histogram())
+                waits = self.waits.setdefault(key, Histogram())
             for version in served:
-                self.counters[number, version] = RequestCounter(times, is_sampled=key is ApiKey.PRODUCE)
+                is_sampled = key is ApiKey.PRODUCE
+                self.counters[number, version] = RequestCounter(times, waits, is_sampled=is_sampled)
 
     def by_version(self) -> Counter[tuple[str, int]]:
         """The number of requests by Kafka's name of the API and by version, without those that were never received."""

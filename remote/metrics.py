@@ -10,11 +10,12 @@ Source: RemoteStorageMetrics and BrokerTopicMetrics of Kafka 4.3.1.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from types import MappingProxyType
 
 from ottla.protocol.types import TopicPartition
 from ottla.runtime.histogram import Histogram
+from ottla.runtime.windows import WindowedMax
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,21 +63,16 @@ class ThrottleTime:
     Source: KIP-956: remote-copy-throttle-time, remote-fetch-throttle-time.
     """
 
+    #: The longest of the last waits.
+    max_ms: WindowedMax
     count: int = 0
     total_ms: int = 0
-    #: The longest wait since the last call of `take_max_ms`.
-    max_ms: int = 0
 
     def record(self, waited_ms: int) -> None:
         """Record the wait of a transfer."""
         self.count += 1
         self.total_ms += waited_ms
-        self.max_ms = max(self.max_ms, waited_ms)
-
-    def take_max_ms(self) -> int:
-        """Return the longest wait since the last call."""
-        found, self.max_ms = self.max_ms, 0
-        return found
+        self.max_ms.record(waited_ms)
 
 
 @dataclass(slots=True)
@@ -86,9 +82,10 @@ class RemoteStorageMetrics:
     Belongs to the event loop.
     """
 
+    monotonic: InitVar[Callable[[], float]]
+    copy_throttle: ThrottleTime = field(init=False)
+    fetch_throttle: ThrottleTime = field(init=False)
     all_topics: RemoteTopicCounters = field(default_factory=RemoteTopicCounters)
-    copy_throttle: ThrottleTime = field(default_factory=ThrottleTime)
-    fetch_throttle: ThrottleTime = field(default_factory=ThrottleTime)
     #: Times of consumers' reads from the remote tier (RemoteLogReaderFetchRateAndTimeMs).
     fetch_times: Histogram = field(default_factory=Histogram)
     #: RemoteLogManagerTasksAvgIdlePercent, from 0 to 1; set by the manager, and read when metrics are.
@@ -98,6 +95,11 @@ class RemoteStorageMetrics:
     update_gauges: Callable[[], Iterable[None]] = tuple
     _topics: dict[str, RemoteTopicCounters] = field(default_factory=dict)
     _partitions: dict[TopicPartition, RemotePartitionGauges] = field(default_factory=dict)
+
+    def __post_init__(self, monotonic: Callable[[], float]) -> None:
+        """Create the times of throttling, whose maxima are of the last time on this clock."""
+        self.copy_throttle = ThrottleTime(WindowedMax(monotonic))
+        self.fetch_throttle = ThrottleTime(WindowedMax(monotonic))
 
     # -- events ------------------------------------------------------------------------------------
 

@@ -88,6 +88,9 @@ class LoopStalls(Protocol):
     #: The longest of them, in seconds.
     longest_s: float
 
+    def running_s(self) -> float:
+        """For how long the loop's thread has run, in seconds of processor time."""
+
 
 class Runtime(Protocol):
     """Clock, random source, loop, connections, blocking work and tasks of one node."""

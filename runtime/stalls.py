@@ -107,6 +107,10 @@ class StallWatch:
             return cls(loop, bound_s=bound_s, interval_s=bound_s / _POSTS_IN_BOUND, report_interval_s=0.0)
         return cls(loop, bound_s=BOUND_MS / 1000)
 
+    def running_s(self) -> float:
+        """For how long the loop's thread has run, in seconds of processor time. [the loop's thread]"""
+        return time.thread_time()
+
     def start(self) -> None:
         """Start the watch.
 

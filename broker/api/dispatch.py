@@ -228,7 +228,7 @@ class Dispatcher:
             if started_at is not None:
                 counter.observe(self._monotonic() - started_at)
         elif reply is not None and counter.times is not None:
-            connection.time_reply(counter.times)
+            connection.time_reply(counter.waits)
         return reply
 
     async def _when_imported(self, key: int, frame: bytearray, connection: Connection) -> Reply:

@@ -95,8 +95,7 @@ class ControllerDispatcher:
             connection.listener_name,
         )
         if key not in _LOCAL:
-            assert counter.times is not None, key
-            connection.time_reply(counter.times)
+            connection.time_reply(counter.waits)
         if len(body) > LONG_BODY_BYTES and key not in _WITH_RECORDS:
             return ReplyInTurns(self._handle_long(header, body, context))
         return self._respond(header, decode_request(key, version, body), context)

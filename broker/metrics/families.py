@@ -7,10 +7,10 @@ pages. An iterable that reads as it is consumed is read in turns of the loop, so
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ottla.broker.metrics.names import Kind, metric_name
+from ottla.broker.metrics.names import Kind, metric_name, strimzi_name
 from ottla.runtime.histogram import Histogram
 
 Labels = Mapping[str, str]
@@ -75,6 +75,21 @@ def kafka(mbean: str, documentation: str, read: Read, *, attribute: str = "Value
         source=(mbean, attribute),
         labels=labels,
     )
+
+
+def with_strimzis_name(family: Family) -> Family:
+    """Return the family under the name that Strimzi's rules give it, and with the label of that rule."""
+    if family.source is None:
+        return family
+    name = strimzi_name(*family.source)
+    if not name.endswith("_current_state"):
+        return replace(family, name=name)
+    of_state = family.read
+
+    def read() -> Iterable[Reading]:
+        return [({"current_state": labels["state"]}, value) for labels, value in of_state()]
+
+    return replace(family, name=name, read=read)
 
 
 def own(name: str, kind: Kind, documentation: str, read: Read) -> Family:

@@ -7,10 +7,12 @@ Source: RequestMetrics, DelayedOperationPurgatory, DelayedFetchMetrics, FetchSes
 and BrokerServerMetrics of Kafka 4.3.1.
 """
 
-from collections import Counter
+import sys
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from ottla import VERSION
 from ottla.broker.metrics.families import Family, Read, Reading, kafka, one, own
 from ottla.broker.metrics.names import Kind
 from ottla.broker.network import NetworkServer
@@ -21,6 +23,7 @@ from ottla.broker.request_stats import RequestCounter, RequestStats, kafka_name
 from ottla.protocol.api_keys import ApiKey
 from ottla.runtime import Pool, Runtime
 from ottla.runtime.histogram import Histogram
+from ottla.runtime.windows import IdleRatio
 
 #: Kinds of delayed operations that are shown also while none has waited yet, as in Kafka.
 _KINDS: Final = ("Produce", "Fetch", "DeleteRecords", "RemoteFetch", "RemoteListOffsets")
@@ -59,24 +62,32 @@ def request_families(
         for name, counter in fetches().items():
             yield {"request": name}, counter.count
 
-    def total_times() -> Iterable[Reading]:
-        by_name: dict[str, Histogram] = {}
-        for stats in dispatchers():
-            for key, times in stats.times.items():
-                by_name.setdefault(kafka_name(key), Histogram()).add(times)
-        both = by_name.setdefault(kafka_name(ApiKey.FETCH), Histogram())
-        for name, counter in fetches().items():
-            assert counter.times is not None, name
-            both.add(counter.times)
-            by_name[name] = counter.times
-        return [({"request": name}, times) for name, times in sorted(by_name.items()) if times.count]
+    def times_of(*phases: str) -> Read:
+        """The sums over these phases: "times" of responses at once, "waits" of others."""
+
+        def read() -> Iterable[Reading]:
+            by_name: defaultdict[str, Histogram] = defaultdict(Histogram)
+            for phase in phases:
+                for stats in dispatchers():
+                    for key, times in getattr(stats, phase).items():
+                        by_name[kafka_name(key)].add(times)
+                for name, counter in fetches().items():
+                    by_name[kafka_name(ApiKey.FETCH)].add(getattr(counter, phase))
+                    by_name[name].add(getattr(counter, phase))
+            return [({"request": name}, times) for name, times in sorted(by_name.items()) if times.count]
+
+        return read
 
     mbean = "kafka.network:type=RequestMetrics,name="
     return [
         kafka(f"{mbean}RequestsPerSec", "Requests received.", requests, attribute="Count"),
         kafka(f"{mbean}TotalTimeMs", "Milliseconds from a request to its response, waits included; of the Produce "
               "and Fetch requests that are answered at once one in 64 is timed, and counts as 64.",
-              total_times, attribute="Count"),
+              times_of("times", "waits"), attribute="Count"),
+        kafka(f"{mbean}LocalTimeMs", "The same, of the requests that are answered at once only.",
+              times_of("times"), attribute="Count"),
+        kafka(f"{mbean}RemoteTimeMs", "The same, of the requests that wait only: for records, other brokers, members "
+              "of a group, the controller or a disk.", times_of("waits"), attribute="Count"),
     ]  # fmt: skip
 
 
@@ -165,7 +176,20 @@ def runtime_families(runtime: Runtime) -> Sequence[Family]:
     def usages(at: int) -> Read:
         return lambda: [({"pool": pool.value}, runtime.pool_usage(pool)[at]) for pool in Pool]
 
+    stalls = runtime.loop_stalls
+    idle = None if stalls is None else IdleRatio(runtime.monotonic, stalls.running_s)
+    idle_ratio = one(lambda: None if idle is None else idle.read())
+    build = {"version": VERSION, "python": ".".join(map(str, sys.version_info[:3]))}
     return [
+        kafka("kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent",
+              "The idle part of the last minute, from 0 to 1, of the event loop's thread, which handles all requests.",
+              idle_ratio, attribute="MeanRate"),
+        kafka("kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent",
+              "The same: the same thread reads and writes all connections.", idle_ratio),
+        own("loop_running_seconds_total", Kind.COUNTER, "Processor time of the event loop's thread.",
+            one(lambda: None if stalls is None else stalls.running_s())),
+        own("build_info", Kind.GAUGE, "Always 1; the versions of Ottla and of Python are labels.",
+            lambda: [(build, 1)]),
         own("task_failures_total", Kind.COUNTER, "Failures of background tasks; services are started again.",
             task_failures),
         own("loop_stalls_total", Kind.COUNTER, "Turns of the event loop that took longer than 100 ms.",

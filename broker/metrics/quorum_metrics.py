@@ -7,9 +7,20 @@ Source: KafkaRaftMetrics, BrokerServerMetrics, QuorumControllerMetrics and Contr
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
+from uuid import UUID
 
 from ottla.broker.metrics.families import Family, Reading, exporter, kafka, one
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.image import LeaderRecoveryState, MetadataDelta, MetadataImage
+from ottla.runtime.windows import WindowedMax
+
+
+class Elections(Protocol):
+    """The elections in which this node has stood, `ottla.controller.quorum.election_times`."""
+
+    count: int
+    total_ms: float
+    #: The longest of the last ones, in ms.
+    max_ms: WindowedMax
 
 
 class Quorum(Protocol):
@@ -34,6 +45,10 @@ class Quorum(Protocol):
     @property
     def end_offset(self) -> int:
         """The log end offset of the metadata log, exclusive."""
+
+    @property
+    def elections(self) -> Elections:
+        """The times of the elections in which this node has stood."""
 
     @property
     def applied_offset(self) -> int:
@@ -72,6 +87,11 @@ def quorum_families(quorum: Quorum) -> Sequence[Family]:
               attribute="high-watermark"),
         kafka(raft, "The offset of the metadata log's next record on this node.", one(lambda: quorum.end_offset),
               attribute="log-end-offset"),
+        kafka(raft, "Milliseconds from this node's candidacy until a leader was known, on average since the start.",
+              one(lambda: quorum.elections.total_ms / quorum.elections.count if quorum.elections.count else 0.0),
+              attribute="election-latency-avg"),
+        kafka(raft, "The longest of these times in the last 30 to 60 seconds.",
+              one(lambda: quorum.elections.max_ms.read()), attribute="election-latency-max"),
         kafka(metadata, "The last offset of the metadata log that this node has applied; -1 before the first.",
               one(lambda: quorum.applied_offset - 1), attribute="last-applied-record-offset"),
     ]  # fmt: skip
@@ -84,6 +104,27 @@ class ControllerTable:
         self._quorum = quorum
         self._controller = controller
         self._partitions = self._offline = self._unpreferred = 0
+        self._unclean_elections = 0
+        #: Partition, by topic id and index -> the leader epoch of the unclean election that was counted last.
+        self._recovering: dict[tuple[UUID, int], int] = {}
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Count the unclean elections among the changes: their leaders have not recovered yet.
+
+        Only as the active controller: a node that starts replays those of the past.
+        """
+        if not self._controller.is_active:
+            return
+        for topic_id, indexes in delta.partitions_changed.items():
+            for index in indexes:
+                partition = image.partition(topic_id, index)
+                if partition is None or partition.leader_recovery_state is not LeaderRecoveryState.RECOVERING:
+                    self._recovering.pop((topic_id, index), None)
+                elif partition.leader is not None and self._recovering.get((topic_id, index)) != (
+                    epoch := partition.leader_epoch
+                ):
+                    self._recovering[topic_id, index] = epoch
+                    self._unclean_elections += 1
 
     def prepare(self) -> Iterator[None]:
         """Count all partitions of the cluster, one topic after the other."""
@@ -116,6 +157,9 @@ class ControllerTable:
                   one(lambda: brokers(is_fenced=False))),
             kafka(f"{mbean}FencedBrokerCount", "Brokers that are registered and fenced.",
                   one(lambda: brokers(is_fenced=True))),
+            kafka("kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec",
+                  "Unclean elections of leaders, by this node as the active controller.",
+                  one(lambda: self._unclean_elections), attribute="Count"),
             exporter("brokers", "Unfenced brokers; by the active controller only.",
                      one(lambda: brokers(is_fenced=False) if self._controller.is_active else None)),
             kafka(f"{mbean}LastAppliedRecordOffset", "The last offset that this controller has applied.",

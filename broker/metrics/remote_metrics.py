@@ -151,8 +151,9 @@ def _throttle(what: str, time: Callable[[], ThrottleTime]) -> Sequence[Family]:
               one(lambda: time().total_ms / time().count if time().count else 0.0),
               attribute=f"remote-{what}-throttle-time-avg"),
         kafka(mbean,
-              f"The longest time that a remote {what} has waited for its quota since the last page, in milliseconds.",
-              one(lambda: time().take_max_ms()), attribute=f"remote-{what}-throttle-time-max"),
+              f"The longest time that a remote {what} has waited for its quota in the last 30 to 60 seconds, in "
+              "milliseconds.",
+              one(lambda: time().max_ms.read()), attribute=f"remote-{what}-throttle-time-max"),
         own(f"remote_{what}_throttle_milliseconds_total", Kind.COUNTER,
             f"Milliseconds that remote {what} transfers have waited for their quota.", one(lambda: time().total_ms)),
     ]  # fmt: skip

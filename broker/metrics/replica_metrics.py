@@ -14,6 +14,7 @@ Source: BrokerTopicMetrics, the gauges of ReplicaManager, AbstractFetcherManager
 Kafka 4.3.1.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -28,9 +29,11 @@ from ottla.broker.metrics.families import (
     kafka,
     one,
 )
+from ottla.broker.replicas.log_maintenance import LogMaintenance
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.replica_manager import ReplicaManager
 from ottla.broker.replicas.topic_stats import BrokerTopicStats, TopicStats
+from ottla.storage.manager.log_manager import LogManager
 
 #: (Kafka's name, the attribute of TopicStats, what it counts)
 _OF_EACH_TOPIC: Final = (
@@ -296,3 +299,23 @@ class ReplicaTable:
             return ((row.labels, value_of(row)) for row in self.found.logs)
 
         return read
+
+
+def cleaner_families(
+    maintenance: LogMaintenance, logs: LogManager, monotonic: Callable[[], float]
+) -> Sequence[Family]:
+    """Return the metrics of the log cleaner."""
+    mbean = "kafka.log:type=LogCleanerManager,name="
+
+    def uncleanable() -> Iterable[Reading]:
+        counts = Counter(log.directory.parent for log in logs.uncleanable)
+        return [({"logDirectory": str(path)}, counts[path]) for path in sorted(logs.directory_ids)]
+
+    return [
+        kafka(f"{mbean}time-since-last-run-ms", "Milliseconds since the cleaner has looked for a log to compact.",
+              one(lambda: round((monotonic() - maintenance.chose_to_clean_at_s) * 1000))),
+        kafka(f"{mbean}uncleanable-partitions-count", "Logs that cannot be compacted, until the next start.",
+              uncleanable),
+        kafka("kafka.log:type=LogCleaner,name=max-clean-time-secs", "Seconds that the last compaction of a log took.",
+              one(lambda: maintenance.last_clean_s)),
+    ]  # fmt: skip

@@ -89,6 +89,9 @@ class LogMaintenance:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._cleaner_backoff_ms = config().log_cleaner_backoff_ms
+        #: When the cleaner has chosen a log last, on the monotonic clock, and how long the last compaction took.
+        self.chose_to_clean_at_s = runtime.monotonic()
+        self.last_clean_s = 0.0
         #: Set when log.cleaner.backoff.ms has changed.
         self._backoff_changed = asyncio.Event()
 
@@ -136,7 +139,10 @@ class LogMaintenance:
         while True:
             await self._back_off()
             while self._config().log_cleaner_enable and (job := self._cleaning_job()) is not None:
-                if not await self._run(job):
+                began_s = self._runtime.monotonic()
+                is_cleaned = await self._run(job)
+                self.last_clean_s = self._runtime.monotonic() - began_s
+                if not is_cleaned:
                     break  # the same log would be chosen again at once
 
     async def _back_off(self) -> None:
@@ -149,6 +155,7 @@ class LogMaintenance:
                 return
 
     def _cleaning_job(self) -> BackgroundJob | None:
+        self.chose_to_clean_at_s = self._runtime.monotonic()
         try:
             return self._logs.clean_one(self._runtime.now_ms(), throttle=self._throttle)
         except Exception:

@@ -100,7 +100,7 @@ class BrokerRole:
         self.request_stats = RequestStats()
         self.server = NetworkServer(runtime, self._gate, NetworkSettings.from_config(config))
         self.server.on_unreadable = self._logs.stop_lending
-        self._maintenance = LogMaintenance(
+        self.maintenance = LogMaintenance(
             runtime,
             self._logs,
             lambda: self.broker.config,
@@ -256,7 +256,7 @@ class BrokerRole:
         await broker.replicas.roles.idle()
         self._gate.open(Dispatcher(broker, self.request_stats))
         self.is_serving = True
-        self._maintenance.start()
+        self.maintenance.start()
         if self._remote is not None:
             self._remote.on_broker_ready()
 
@@ -281,7 +281,7 @@ class BrokerRole:
             self.broker.lifecycle.send_heartbeat_soon()
         self._logs.settings = log_settings(self.broker.config)
         self.server.settings = NetworkSettings.from_config(self.broker.config)
-        self._maintenance.on_config_changed()
+        self.maintenance.on_config_changed()
         self.fetchers.resize(self.broker.config.get("num.replica.fetchers"))
         if self._remote is not None:
             self._remote.config = self.broker.config
@@ -369,7 +369,7 @@ class BrokerRole:
             await self._remote.stop()
         self.broker.groups.stop()  # answers requests that wait for a rebalance, so that the sockets need not wait
         await self.server.stop()
-        await self._maintenance.stop()
+        await self.maintenance.stop()
         await in_turns(self._runtime, self._check_places())
 
     async def abort_start(self) -> None:

@@ -4,7 +4,7 @@ It starts before the roles, so that /healthz answers while logs are recovered an
 stopped after them. Without `metrics.listeners` nothing of it exists, and prometheus-client is not imported.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from prometheus_client.gc_collector import GCCollector
@@ -14,12 +14,12 @@ from prometheus_client.registry import CollectorRegistry
 
 from ottla.broker.metrics import node_metrics, quorum_metrics
 from ottla.broker.metrics.collector import NodeCollector
-from ottla.broker.metrics.families import Family
+from ottla.broker.metrics.families import Family, with_strimzis_name
 from ottla.broker.metrics.group_metrics import GroupTable, known_high_watermark
 from ottla.broker.metrics.http_server import HttpServer
 from ottla.broker.metrics.pages import Pages
 from ottla.broker.metrics.remote_metrics import RemoteTable
-from ottla.broker.metrics.replica_metrics import ReplicaTable, TopicTable
+from ottla.broker.metrics.replica_metrics import ReplicaTable, TopicTable, cleaner_families
 from ottla.broker.network import NetworkServer
 from ottla.broker.request_stats import RequestStats
 from ottla.broker.roles.broker import BrokerRole
@@ -52,12 +52,12 @@ class MetricsRole:
         self._servers: list[NetworkServer] = []
         self._request_stats: list[RequestStats] = []
         self._fetches: node_metrics.Fetches = dict
+        self._has_strimzis_names = config.get("metrics.names") == "strimzi"
         #: All metrics, in the order of the page.
-        self.families: list[Family] = [
-            *node_metrics.runtime_families(runtime),
-            *node_metrics.connection_families(lambda: self._servers),
-            *node_metrics.request_families(lambda: self._request_stats, lambda: self._fetches()),
-        ]
+        self.families: list[Family] = []
+        self._show(node_metrics.runtime_families(runtime))
+        self._show(node_metrics.connection_families(lambda: self._servers))
+        self._show(node_metrics.request_families(lambda: self._request_stats, lambda: self._fetches()))
         self._preparations: list[Callable[[], Iterator[None]]] = []
         registry = CollectorRegistry()
         if runtime.loop_stalls is not None:  # else time is virtual, and the process is that of a test
@@ -85,12 +85,14 @@ class MetricsRole:
 
     def show_quorum(self, role: QuorumRole, controller: ControllerRole | None) -> None:
         """Show the metrics of the metadata quorum, and those of the controller if this node is one."""
-        self.families += quorum_metrics.quorum_families(role.quorum)
+        self._show(quorum_metrics.quorum_families(role.quorum))
         if controller is not None:
             self._servers.append(controller.server)
             self._request_stats.append(controller.request_stats)
         if role.controller is not None:
-            self._add(quorum_metrics.ControllerTable(role.quorum, role.controller))
+            table = quorum_metrics.ControllerTable(role.quorum, role.controller)
+            role.metadata.on_change(table.on_metadata)
+            self._add(table)
 
     def show_broker(self, role: BrokerRole) -> None:
         """Show the metrics of the broker from now on."""
@@ -103,17 +105,21 @@ class MetricsRole:
         self._add(ReplicaTable(broker.replicas, role.fetchers.lag))
         self._add(GroupTable(broker.groups, known_high_watermark(broker.replicas)))
         purgatories = [broker.replicas.purgatory]
-        self.families += node_metrics.purgatory_families(lambda: purgatories)
-        self.families += node_metrics.session_families(broker.fetch_sessions)
-        self.families.append(node_metrics.state_family(lambda: role.state))
+        self._show(node_metrics.purgatory_families(lambda: purgatories))
+        self._show(node_metrics.session_families(broker.fetch_sessions))
+        self._show([node_metrics.state_family(lambda: role.state)])
+        self._show(cleaner_families(role.maintenance, broker.replicas.logs, broker.runtime.monotonic))
         if broker.remote is not None:
             remote = broker.remote
             reads = remote.reads
             purgatories += [reads.fetch_purgatory, reads.list_offsets_purgatory]
             self._add(RemoteTable(broker.remote.metrics, reads.slots, is_up=lambda: remote.store.is_up))
 
+    def _show(self, families: Iterable[Family]) -> None:
+        self.families += map(with_strimzis_name, families) if self._has_strimzis_names else families
+
     def _add(self, table: Table) -> None:
-        self.families += table.families()
+        self._show(table.families())
         self._preparations.append(table.prepare)
 
     async def stop(self) -> None:

@@ -72,7 +72,7 @@ class RemoteTier:
         self._checks = StoreChecks(runtime, store, node_id=config.node_id)
         self._checking: asyncio.Task[None] | None = None
         self.metadata = metadata
-        self.metrics = RemoteStorageMetrics()
+        self.metrics = RemoteStorageMetrics(runtime.monotonic)
         self.manager = RemoteLogManager(
             node_id=config.node_id,
             store=store,

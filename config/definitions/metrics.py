@@ -1,11 +1,11 @@
 """Metrics, the samples by which quotas are measured, and the subscriptions of client metrics (KIP-714).
 
-Names, types, defaults and bounds are Kafka 4.3.1's, except for `metrics.listeners`, which Kafka does not have: its
-metrics are read by JMX.
+Names, types, defaults and bounds are Kafka 4.3.1's, except for `metrics.listeners` and `metrics.names`, which Kafka
+does not have: its metrics are read by JMX.
 """
 
 from ottla.config.config_def import ConfigKey, unread
-from ottla.config.config_values import Distinct, HttpAddresses
+from ottla.config.config_values import Distinct, HttpAddresses, OneOf
 from ottla.config.definitions.features import CLIENT_METRICS, CLIENT_QUOTAS, CONTROLLER_QUOTAS, METRICS
 from ottla.config.definitions.shorthand import (
     AT_LEAST_1,
@@ -24,6 +24,10 @@ KEYS = (
               "HTTP addresses at which metrics are served for Prometheus, and whether this node is alive and ready "
               "(docs/METRICS.md); none by default.",
               LOW, check=HttpAddresses()),
+    ConfigKey("metrics.names", STRING, "prometheus",
+              "The rules by which metrics get their names: those of the JMX exporter's examples, or Strimzi's "
+              "(docs/METRICS.md).",
+              LOW, check=OneOf(("prometheus", "strimzi"))),
     ConfigKey("metrics.num.samples", INT, 2,
               "Samples kept for metrics that are computed over time.",
               LOW, check=AT_LEAST_1,

@@ -29,6 +29,7 @@ from typing import Final, NamedTuple, Protocol, assert_never
 from ottla.controller.metadata_log import quorum_state
 from ottla.controller.metadata_log.log import MetadataLog
 from ottla.controller.metadata_log.log_cleaning import CLEAN_INTERVAL_MS
+from ottla.controller.quorum.election_times import ElectionTimes
 from ottla.controller.quorum.listener_dispatch import ListenerDispatcher
 from ottla.controller.quorum.maintenance import MetadataLogMaintenance
 from ottla.controller.raft.effects import (
@@ -172,6 +173,7 @@ class RaftDriver:
         #: Done when nothing is due for the first time after the start.
         self._started: asyncio.Future[None] | None = None
         self._is_stopped = False
+        self.elections = ElectionTimes(runtime.monotonic)
         #: Why this node has to stop.
         self.failure: BaseException | None = None
         self._sending: dict[asyncio.Task[None], None] = {}
@@ -261,7 +263,9 @@ class RaftDriver:
                 if self._decided:
                     await self._carry_out(self._decided.popleft())
                 elif (decide := self._next_event()) is not None:
-                    await self._carry_out(decide(self.now_ms()))
+                    effects = decide(self.now_ms())
+                    self.elections.observe(self._raft.role)
+                    await self._carry_out(effects)
                 else:
                     if not self._started.done():
                         self._started.set_result(None)

@@ -16,6 +16,7 @@ from ottla.controller.metadata_log.log import MetadataLog
 from ottla.controller.metadata_log.log_cleaning import MetadataLogSettings
 from ottla.controller.metadata_log.new_batches import NewBatch
 from ottla.controller.quorum.driver import RaftDriver, SendRequest
+from ottla.controller.quorum.election_times import ElectionTimes
 from ottla.controller.quorum.listener_dispatch import ListenerDispatcher
 from ottla.controller.quorum.listeners import Listeners, QuorumListener
 from ottla.controller.quorum.maintenance import MetadataLogMaintenance
@@ -163,6 +164,11 @@ class RaftClient:
     def has_leader(self) -> bool:
         """Whether this node leads the quorum or follows its leader."""
         return isinstance(self._raft.role, Leader | Follower)
+
+    @property
+    def elections(self) -> ElectionTimes:
+        """The times of the elections in which this node has stood."""
+        return self._driver.elections
 
     @property
     def is_voter(self) -> bool:

@@ -122,7 +122,7 @@ class BrokerTier:
         self, tier: "RemoteTier", node_id: int, runtime: Runtime, files: Callable[[], Files]
     ) -> None:
         self.settings = RemoteLogManagerSettings()
-        self.metrics = RemoteStorageMetrics()
+        self.metrics = RemoteStorageMetrics(runtime.monotonic)
         self.metadata = InMemoryMetadataManager(tier.log)
         self.store = DiskReader(tier.store, files, lambda: runtime)
         self.checked = CheckedCopies(self.store, files())

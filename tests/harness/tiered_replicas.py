@@ -72,7 +72,7 @@ class _ConsumersTier:
         folder = cluster.folder / f"{broker.host}-{broker.runtime.now_ms()}"
         folder.mkdir(exist_ok=True)
         settings = RemoteReadSettings()
-        metrics = cluster.metrics.setdefault(broker.node_id, RemoteStorageMetrics())
+        metrics = cluster.metrics.setdefault(broker.node_id, RemoteStorageMetrics(broker.runtime.monotonic))
         self.reads = RemoteReads(
             runtime=broker.runtime,
             reader=RemoteLogReader(
@@ -126,7 +126,7 @@ class TieredCluster(ReplicaCluster):
         return super().register(broker)
 
     def auxiliary(self, broker: ReplicaBroker) -> AuxiliaryStates | None:
-        metrics = self.metrics[broker.node_id] = RemoteStorageMetrics()
+        metrics = self.metrics[broker.node_id] = RemoteStorageMetrics(broker.runtime.monotonic)
         return AuxiliaryStates(
             store=self.store, metadata=self.metadata, runtime=broker.runtime, metrics=metrics
         )

@@ -192,9 +192,9 @@ BROKER: dict[str, tuple[str, object, Callable[[Node], object]]] = {
     "log.cleaner.io.max.bytes.per.second": (
         "21.5",
         21.5,
-        lambda node: node._broker_role._maintenance._throttle._bytes_per_second(),
+        lambda node: node._broker_role.maintenance._throttle._bytes_per_second(),
     ),
-    "log.cleaner.backoff.ms": ("22", 22, lambda node: node._broker_role._maintenance._cleaner_backoff_ms),
+    "log.cleaner.backoff.ms": ("22", 22, lambda node: node._broker_role.maintenance._cleaner_backoff_ms),
     "num.replica.fetchers": ("2", 2, lambda node: node._broker_role.fetchers._fetcher_count),
     "leader.replication.throttled.rate": (
         "23",

@@ -109,7 +109,7 @@ def _delay(
             respond = _timed(replicas, counter, respond)
         delayed_remote = DelayedRemoteFetch(remote, params, reads, respond)
         return delayed_remote.watch(remote.fetch_purgatory, timeout_ms=delayed_remote.timeout_ms)
-    times = None if counter is None else counter.times
+    times = None if counter is None else counter.waits
     delayed = DelayedFetch(replicas, context, params, reads, respond, times)
     replicas.purgatory.watch(delayed, timeout_ms=params.max_wait_ms)
     if reads.is_high_watermark_stale:
@@ -156,12 +156,11 @@ def _timed(
     replicas: ReplicaManager, counter: RequestCounter, respond: Callable[[ResponseRows], T]
 ) -> Callable[[ResponseRows], T]:
     """Observe the time until the response of a fetch that has to wait."""
-    monotonic, times = replicas.runtime.monotonic, counter.times
+    monotonic, waits = replicas.runtime.monotonic, counter.waits
     began_at = monotonic()
 
     def respond_timed(rows: ResponseRows) -> T:
-        assert times is not None
-        times.observe((monotonic() - began_at) * 1000)
+        waits.observe((monotonic() - began_at) * 1000)
         return respond(rows)
 
     return respond_timed

@@ -92,7 +92,7 @@ class TieredTwins:
         self.store = FaultyStore(directory)
         self.tier = Tier(self.store)
         self.partition = PartitionOfLog(self.log, TOPIC_ID)
-        self.metrics = RemoteStorageMetrics()
+        self.metrics = RemoteStorageMetrics(lambda: 0.0)
         self.cache = IndexCache(
             IndexFiles(folder / DIRECTORY, files=Files(), store=self.store),
             runtime=runtime,

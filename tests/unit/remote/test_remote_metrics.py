@@ -5,7 +5,7 @@ from ottla.remote.metrics import RemoteStorageMetrics
 
 
 def test_an_event_counts_for_its_topic_and_for_all():
-    metrics = RemoteStorageMetrics()
+    metrics = RemoteStorageMetrics(lambda: 0.0)
     metrics.on_copy_requested("a")
     metrics.on_copied("a", 100)
     metrics.on_copied("b", 50)
@@ -19,7 +19,7 @@ def test_an_event_counts_for_its_topic_and_for_all():
 
 
 def test_a_deleted_topic_stays_in_the_sum():
-    metrics = RemoteStorageMetrics()
+    metrics = RemoteStorageMetrics(lambda: 0.0)
     metrics.on_fetched("a", 7)
     metrics.remove_topic("a")
     assert dict(metrics.topics) == {}
@@ -27,19 +27,25 @@ def test_a_deleted_topic_stays_in_the_sum():
 
 
 def test_a_partition_that_is_not_led_any_more_has_no_gauges():
-    metrics, partition = RemoteStorageMetrics(), TopicPartition("a", 1)
+    metrics, partition = RemoteStorageMetrics(lambda: 0.0), TopicPartition("a", 1)
     metrics.partition(partition).remote_copy_lag_segments = 3
     assert metrics.partitions[partition].remote_copy_lag_segments == 3
     metrics.remove_partition(partition)
     assert partition not in metrics.partitions
 
 
-def test_the_longest_wait_is_since_the_last_reading():
-    """The metric is remote-copy-throttle-time-max of KIP-956."""
-    throttle = RemoteStorageMetrics().copy_throttle
+def test_the_longest_wait_is_that_of_the_last_time_for_every_reader():
+    """The metric is remote-copy-throttle-time-max of KIP-956; two scrapers read it."""
+    now_s = 0.0
+    throttle = RemoteStorageMetrics(lambda: now_s).copy_throttle
     throttle.record(5)
     throttle.record(3)
     assert (throttle.count, throttle.total_ms) == (2, 8)
-    assert throttle.take_max_ms() == 5
+    assert [throttle.max_ms.read() for _ in range(2)] == [5, 5]
+    now_s = 45.0
     throttle.record(1)
-    assert throttle.take_max_ms() == 1
+    assert throttle.max_ms.read() == 5
+    now_s = 61.0
+    assert throttle.max_ms.read() == 1
+    now_s = 200.0
+    assert throttle.max_ms.read() == 0

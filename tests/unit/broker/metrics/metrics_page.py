@@ -63,6 +63,18 @@ in lower case, each character that Prometheus does not allow replaced by `_`. \
 `tests/compat/test_metrics.py` reads the MBeans of
 Kafka 4.3.1 by JMX, and holds the list below against them. Differences:
 
+- `metrics.names=strimzi` gives the names of Strimzi's rules, so that its dashboards apply: \
+`kafka_server_raftmetrics_...` and
+  `kafka_server_brokermetadatametrics_...` without the underscores, and the state of a node in the quorum as the label \
+`current_state`
+  of `kafka_server_raftmetrics_current_state`. All other names are the same.
+- One event loop handles requests and reads and writes connections: RequestHandlerAvgIdlePercent and \
+NetworkProcessorAvgIdlePercent
+  are the idle part of its thread in the last minute. LocalTimeMs has the requests that are answered at once, \
+RemoteTimeMs those that
+  wait; there is no request queue and no response queue. A time that is named `max` is the longest of the last \
+30 to 60 seconds,
+  for every reader.
 - Rates (OneMinuteRate) and percentiles of one process are left out: \
 `rate()` and `histogram_quantile()` compute them, over
   any time and all brokers. Histograms have buckets and a sum, which JMX does not have.

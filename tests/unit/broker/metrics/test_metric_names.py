@@ -37,6 +37,11 @@ COUNTER, GAUGE, HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
      "kafka_server_broker_metadata_metrics_metadata_load_error_count", GAUGE, {}),
     ("kafka.server:type=socket-server-metrics,listener=A", "connection-creation-total",
      "kafka_server_socket_server_metrics_connection_creation_total", COUNTER, {"listener": "A"}),
+    # percents
+    ("kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent", "MeanRate",
+     "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", GAUGE, {}),
+    ("kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent", "Value",
+     "kafka_network_socketserver_networkprocessoravgidle_percent", GAUGE, {}),
     # a domain for which the examples have no rule
     ("kafka.log.remote:type=RemoteLogManager,name=RemoteLogManagerTasksAvgIdlePercent", "Value",
      "kafka_log_remote_remotelogmanager_remotelogmanagertasksavgidlepercent", GAUGE, {}),
@@ -47,5 +52,5 @@ def test_a_name_is_the_jmx_exporters(mbean, attribute, name, kind, labels):
 
 
 def test_an_attribute_that_no_rule_has():
-    with pytest.raises(AssertionError, match="MeanRate"):
-        metric_name("kafka.server:type=T,name=XPerSec", "MeanRate")
+    with pytest.raises(AssertionError, match="OneMinuteRate"):
+        metric_name("kafka.server:type=T,name=XPerSec", "OneMinuteRate")

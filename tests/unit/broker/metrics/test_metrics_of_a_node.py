@@ -9,6 +9,7 @@ from http_client import HttpClient
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
+from ottla import VERSION
 from ottla.broker.node import CannotStart, Node
 from ottla.config.load import load_config
 from ottla.protocol.api_keys import ApiKey
@@ -275,6 +276,41 @@ def test_what_waits_is_counted_until_its_deadline(world):
         await client.close()
 
     world.run(scenario)
+
+
+def test_the_phases_of_requests_and_the_build(world):
+    async def scenario():
+        await world.create("a")
+        for _ in range(64):
+            await world.produce("a", 0, b"x")
+        page = await world.scrape()
+        requests = "kafka_network_requestmetrics_"
+        for phase, produced in (("totaltimems", 64), ("localtimems", 64), ("remotetimems", None)):
+            found = page.samples.get((f"{requests}{phase}_count", (("request", "Produce"),)))
+            assert found == produced, phase
+        assert (
+            page(f"{requests}remotetimems_count", request="CreateTopics") == 1
+        )  # it waits for the controller
+        assert ("kafka_controller_controllerstats_uncleanleaderelections_total", ()) in page.samples
+        [labels] = [dict(labels) for name, labels in page.samples if name == "ottla_build_info"]
+        assert labels["version"] == VERSION
+
+    world.run(scenario)
+
+
+def test_names_by_strimzis_rules(world):
+    async def main():
+        await world.start(metrics_names="strimzi")
+        page = await world.scrape()
+        assert page("kafka_server_raftmetrics_current_state", current_state="leader") == 1
+        assert page("kafka_server_raftmetrics_high_watermark") > 0
+        assert page("kafka_server_raftmetrics_election_latency_max") == 0
+        assert page("kafka_server_brokermetadatametrics_last_applied_record_offset") > 0
+        assert page("kafka_brokers") == 1
+        assert not [name for name, _ in page.samples if "raft_metrics" in name]
+        await world.stop()
+
+    world.runtime.run(main())
 
 
 def test_failures_of_appends(world):

@@ -49,7 +49,7 @@ class TieredBroker(BrokerInFolder):
         self.tier = Tier(self.store)
         self.settings = RemoteReadSettings()
         self.quota = Quota()
-        self.metrics = RemoteStorageMetrics()
+        self.metrics = RemoteStorageMetrics(runtime.monotonic)
         self.cache = IndexCache(
             IndexFiles(folder / "data" / DIRECTORY, files=Files(), store=self.store),
             runtime=runtime,

@@ -206,7 +206,7 @@ class Broker:
         self.cache = MetadataCache(MetadataImage())
         self._applied = 0
         self.limit = None
-        self.metrics = RemoteStorageMetrics()
+        self.metrics = RemoteStorageMetrics(cluster.runtime.monotonic)
         topic = MemoryTopic(cluster.runtime, shared=cluster.topic)
         self.metadata = TopicBasedRemoteLogMetadataManager(runtime=cluster.runtime, topic=topic)
         self.metadata.configure(
