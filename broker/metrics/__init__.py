@@ -6,6 +6,7 @@
     *_metrics.py        the tables: the node, its replicas, groups, Raft and controller, remote tier
     http_request.py     the head of an HTTP request: parsed, bounded
     http_server.py      the listeners, and their connections with a deadline for each of their states
+    dashboards/             for Grafana, and rules for Prometheus: `ottla dashboards` writes them to a folder
     pages.py            /metrics as Prometheus' and OpenMetrics' text, /healthz, /readyz
 
 Nothing is measured here: the parts of a node count with plain integers, and the tables read these

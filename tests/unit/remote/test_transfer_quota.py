@@ -6,6 +6,7 @@ from ottla.remote.metrics import ThrottleTime
 from ottla.remote.quota import TransferQuota
 from ottla.runtime import Pool
 from ottla.runtime.simulated import SimulatedRuntime
+from ottla.runtime.windows import WindowedMax
 
 MIB = 1024 * 1024
 
@@ -21,7 +22,11 @@ def runtime():
 
 def make_quota(runtime, rate):
     return TransferQuota(
-        rate=lambda: rate, window_count=11, window_ms=1000, throttle=ThrottleTime(), runtime=runtime
+        rate=lambda: rate,
+        window_count=11,
+        window_ms=1000,
+        throttle=ThrottleTime(WindowedMax(runtime.monotonic)),
+        runtime=runtime,
     )
 
 

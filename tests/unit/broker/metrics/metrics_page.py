@@ -114,8 +114,9 @@ as a follower it knows the high watermark as of its last Fetch.
 In a cluster in which each broker has a replica of each partition every lag is exported. \
 Where the coordinator has no replica,
 `kafka_consumergroup_lag` of that partition is missing, and so is the sum of its topic: \
-the difference of the leader's
-`kafka_topic_partition_current_offset` and the coordinator's `kafka_consumergroup_current_offset` has all of them.
+the recording rule `ottla:consumergroup_lag` of
+the shipped rules ([OPERATING](OPERATING.md#dashboards-and-alerts)) joins the committed offset and the leader's \
+`kafka_topic_partition_current_offset`, and has all of them.
 """
 
 
