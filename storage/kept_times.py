@@ -45,7 +45,7 @@ def restore(directory: Path, segments: Iterable[Segment], files: Files) -> None:
     A damaged file is ignored.
     """
     try:
-        rows = checkpoints.decode(files.read(directory / FILE_NAME), _parse)
+        rows = checkpoints.decode(files.read(directory / FILE_NAME), parse)
     except (FileNotFoundError, CorruptCheckpoint):
         return
     by_base = {row[0]: row for row in rows}
@@ -64,7 +64,8 @@ def restore(directory: Path, segments: Iterable[Segment], files: Files) -> None:
 _FIELDS: Final = 7
 
 
-def _parse(words: Sequence[str]) -> list[int]:
+def parse(words: Sequence[str]) -> list[int]:
+    """The numbers of a line, in the order that the module describes, without its CRC. Raises CorruptCheckpoint."""
     *row, crc = map(int, words)
     if len(row) < _FIELDS or len(row) % 2 == 0 or crc != _crc(" ".join(words[:-1])):
         raise CorruptCheckpoint(" ".join(words))

@@ -109,19 +109,24 @@ def encode(subscriber: Subscriber, *, metadata_topic_id: UUID, position: Positio
     return header, header.to_bytes() + columns
 
 
+def verified(data: bytes) -> tuple[Header, memoryview]:
+    """Return the header and the columns of a file's content. Raises CorruptSnapshot if a CRC is wrong."""
+    view = memoryview(data)
+    header, columns = Header.from_bytes(view), view[_HEADER_BYTES:]
+    if len(columns) != header.columns_bytes or crc32c(columns) != header.columns_crc:
+        raise CorruptSnapshot("the columns' CRC is wrong")
+    return header, columns
+
+
 def restore(subscriber: Subscriber, data: bytes, *, metadata_topic_id: UUID) -> Header:
     """Restore a subscriber from a file's content, and return the header.
 
     Raises CorruptSnapshot. Cost: 0.5 ms for 1,000 copies.
     """
-    view = memoryview(data)
-    header = Header.from_bytes(view)
+    header, columns = verified(data)
     of = (header.metadata_topic_id, header.metadata_partition, header.topic_id)
     if of != (metadata_topic_id, subscriber.metadata_partition, subscriber.topic_id):
         raise CorruptSnapshot(f"of metadata topic {of[0]}, partition {of[1]}, topic {of[2]}")
-    columns = view[_HEADER_BYTES:]
-    if len(columns) != header.columns_bytes or crc32c(columns) != header.columns_crc:
-        raise CorruptSnapshot("the columns' CRC is wrong")
     try:
         subscriber.restore(columns)
     except ValueError as error:

@@ -17,8 +17,9 @@
 | `meta.properties` | their own format; the cluster id of other replicas |
 | `.kafka_cleanshutdown` | their own format |
 
-Files that are left over from deletions and compactions are notes, not errors. Nothing is repaired: opening a log
-does that (`ottla.storage.recovery`). A log that is being written may be read in the middle of a write.
+Files of other rooms in a log's folder, which can be lost, are verified by the checks that the caller passes
+(`Caches`). Files that are left over from deletions and compactions are notes, not errors. Nothing is repaired: opening
+a log does that (`ottla.storage.recovery`). A log that is being written may be read in the middle of a write.
 """
 
 from pathlib import Path
@@ -27,8 +28,19 @@ from ottla.storage.files import Files
 from ottla.storage.verify.compare import Bound, compare
 from ottla.storage.verify.data_folder import inspect
 from ottla.storage.verify.findings import Finding, PartitionReport, Report, Severity
+from ottla.storage.verify.partition import Caches
 
-__all__ = ["Bound", "Finding", "PartitionReport", "Report", "Severity", "compare", "inspect", "verify"]
+__all__ = [
+    "Bound",
+    "Caches",
+    "Finding",
+    "PartitionReport",
+    "Report",
+    "Severity",
+    "compare",
+    "inspect",
+    "verify",
+]
 
 
 def verify(directory: Path, files: Files, *, is_compacted: bool | None = None) -> list[Finding]:

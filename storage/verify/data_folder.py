@@ -16,7 +16,7 @@ from ottla.storage.manager.log_directory import CLEAN_SHUTDOWN_FILE, METADATA_TO
 from ottla.storage.manager.meta_properties import InconsistentMetaProperties
 from ottla.storage.verify.findings import Findings, PartitionReport, Report
 from ottla.storage.verify.metadata_log import check_snapshot
-from ottla.storage.verify.partition import inspect_partition, partition_of
+from ottla.storage.verify.partition import NO_CACHES, Caches, inspect_partition, partition_of
 
 _CHECKPOINTS: Final = (
     checkpoints.RECOVERY_POINT_FILE,
@@ -38,15 +38,20 @@ def is_partition_folder(directory: Path, files: Files) -> bool:
 
 
 def inspect(
-    directory: Path, files: Files, *, is_compacted: bool | None = None, is_deep: bool = False
+    directory: Path,
+    files: Files,
+    *,
+    is_compacted: bool | None = None,
+    is_deep: bool = False,
+    caches: Caches = NO_CACHES,
 ) -> Report:
     """Verify a log's folder, or a data folder with all logs in it; see `inspect_partition`."""
     if is_partition_folder(directory, files):
-        part = inspect_partition(directory, files, is_compacted=is_compacted, is_deep=is_deep)
+        part = inspect_partition(directory, files, is_compacted=is_compacted, is_deep=is_deep, caches=caches)
         return Report(partitions=[part])
     findings = Findings()
     partitions = [
-        inspect_partition(directory / name, files, is_compacted=is_compacted, is_deep=is_deep)
+        inspect_partition(directory / name, files, is_compacted=is_compacted, is_deep=is_deep, caches=caches)
         for name in log_folders(directory, files, findings)
     ]
     _check_own_files(directory, files, findings)

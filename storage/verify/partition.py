@@ -1,6 +1,8 @@
 """Verification of one log's folder: every file in it, compared with the batches."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ottla.protocol.records.batch import BatchHeader
@@ -35,6 +37,12 @@ _KNOWN: Final = frozenset(
 )
 
 
+#: Files of a log's folder that other rooms keep there and can lose, by name: the check of the content, which returns
+#: why it cannot be used, or None.
+Caches = Mapping[str, Callable[[bytes], str | None]]
+NO_CACHES: Final[Caches] = MappingProxyType({})
+
+
 class _Files(NamedTuple):
     """The files of the folder, by kind."""
 
@@ -65,16 +73,21 @@ def partition_of(directory: Path) -> TopicPartition | None:
 
 
 def inspect_partition(
-    directory: Path, files: Files, *, is_compacted: bool | None = None, is_deep: bool = False
+    directory: Path,
+    files: Files,
+    *,
+    is_compacted: bool | None = None,
+    is_deep: bool = False,
+    caches: Caches = NO_CACHES,
 ) -> PartitionReport:
     """Verify everything in the folder of one log; nothing is changed.
 
     `is_compacted` None: inferred from the topic's name, the cleaner's checkpoint in the parent folder, and batches
     that have lost records; if none of these shows compaction, missing offsets are errors. Raises OSError.
-    Cost: one read of the logs (three if only the batches show that it is compacted).
+    `caches`: files of other rooms. Cost: one read of the logs (three if only the batches show that it is compacted).
     """
     findings = Findings()
-    found = _sort_out(directory, files, findings)
+    found = _sort_out(directory, files, findings, caches)
     _check_topic_id(directory, files, findings)
     if is_compacted is None:
         is_compacted = _is_known_to_be_compacted(directory, files)
@@ -109,7 +122,7 @@ def inspect_partition(
     )
 
 
-def _sort_out(directory: Path, files: Files, findings: Findings) -> _Files:
+def _sort_out(directory: Path, files: Files, findings: Findings, caches: Caches) -> _Files:
     found = _Files({}, {extension: set() for extension in file_names.INDEX_EXTENSIONS}, {}, [])
     for name in files.list(directory):
         path, offset = directory / name, file_names.offset_of(name)
@@ -124,6 +137,8 @@ def _sort_out(directory: Path, files: Files, findings: Findings) -> _Files:
             found.snapshots[offset] = path
         elif offset is not None and extension in found.indexes:
             found.indexes[extension].add(offset)
+        elif name in caches:
+            _check_cache(path, caches[name], files, findings)
         elif name not in _KNOWN:
             findings.note(path, "not a file of a log")
     for extension, offsets in found.indexes.items():
@@ -132,6 +147,13 @@ def _sort_out(directory: Path, files: Files, findings: Findings) -> _Files:
     if not found.logs:
         findings.note(directory, "there is no segment")
     return found
+
+
+def _check_cache(
+    path: Path, problem_of: Callable[[bytes], str | None], files: Files, findings: Findings
+) -> None:
+    if (problem := problem_of(files.read(path))) is not None:
+        findings.note(path, f"not used, and written again: {problem}")
 
 
 def _check_topic_id(directory: Path, files: Files, findings: Findings) -> None:

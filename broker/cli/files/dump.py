@@ -27,10 +27,14 @@ from ottla.protocol.errors import KafkaError
 from ottla.protocol.records.batch import BatchHeader, crc_is_valid
 from ottla.protocol.records.record import Record, records
 from ottla.protocol.types import TopicPartition
+from ottla.remote.topic_metadata import snapshot
+from ottla.remote.topic_metadata.overview import CopiesOverview
+from ottla.remote.topic_metadata.subscriber import UserPartition
 from ottla.storage import (
     checkpoints,
     file_names,
     json_object,
+    kept_times,
     leader_epoch_cache,
     partition_metadata,
     producer_snapshot,
@@ -48,6 +52,10 @@ from ottla.storage.verify.partition import check_segment, partition_of
 _SUFFIXES: Final = (file_names.DELETED, file_names.CLEANED, file_names.SWAP)
 
 
+#: Files of the remote tier in the folder of a log.
+REMOTE_SNAPSHOTS: Final = (UserPartition.file_name, CopiesOverview.file_name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpOptions:
     """The options of `ottla dump-log`: whether records are shown, and how they are decoded."""
@@ -60,14 +68,35 @@ class DumpOptions:
     is_decoded: bool = True
 
 
-def dump(path: Path, files: Files, options: DumpOptions) -> Iterator[Row]:
-    """The rows of one file; each row has the field "file"."""
+def files_of(path: Path, files: Files) -> Iterator[Path]:
+    """The file; or the known files of a folder in the order of their names, then those of the logs in it."""
+    if not files.is_dir(path):
+        yield path
+        return
+    folders = []
+    for name in sorted(files.list(path)):
+        each = path / name
+        if files.is_dir(each):
+            folders += [each] if partition_of(each) is not None else []
+        elif _dumper_of(each) is not None:
+            yield each
+    for folder in folders:
+        yield from files_of(folder, files)
+
+
+def _dumper_of(path: Path) -> "_Dumper | None":
     name = path.name
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
     dumper = _BY_NAME.get(name) or _BY_EXTENSION.get(Path(name).suffix)
     if dumper is None and name.endswith("-offset-checkpoint"):
-        dumper = _offset_checkpoint
+        return _offset_checkpoint
+    return dumper
+
+
+def dump(path: Path, files: Files, options: DumpOptions) -> Iterator[Row]:
+    """The rows of one file; each row has the field "file"."""
+    dumper = _dumper_of(path)
     if dumper is None:
         yield _row(path, "problem", message=f"{path}: neither name nor extension of a log folder's file")
         return
@@ -292,6 +321,41 @@ def _offset_checkpoint(path: Path, files: Files, _options: DumpOptions) -> Itera
         yield {"kind": "checkpoint", **partition._asdict(), "offset": offset}
 
 
+def _record_times(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    """Yield a row for each segment whose timestamps are known (`ottla.storage.kept_times`)."""
+    try:
+        rows = checkpoints.decode(files.read(path), kept_times.parse)
+    except checkpoints.CorruptCheckpoint as error:
+        yield _problem(str(error))
+        return
+    for base_offset, size, _, _, epoch, _, largest, *_ in rows:
+        yield {
+            "kind": "segment",
+            "base_offset": base_offset,
+            "size_bytes": size,
+            "last_leader_epoch": epoch,
+            "largest_timestamp": largest,
+        }
+
+
+def _remote_snapshot(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    """Yield the header of what is known of the remote tier (`ottla.remote.topic_metadata.snapshot`)."""
+    try:
+        header, _ = snapshot.verified(files.read(path))
+    except snapshot.CorruptSnapshot as error:
+        yield _problem(str(error))
+        return
+    yield {
+        "kind": "remote",
+        "metadata_topic_id": kafka_uuid.to_text(header.metadata_topic_id),
+        "topic_id": kafka_uuid.to_text(header.topic_id),
+        "metadata_partition": header.metadata_partition,
+        "next_offset": header.next_offset,
+        "last_epoch": header.last_epoch,
+        "columns_bytes": header.columns_bytes,
+    }
+
+
 def _partition_metadata(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
     try:
         topic_id = partition_metadata.read(path.parent, files)
@@ -355,6 +419,8 @@ _BY_NAME: Final[Mapping[str, _Dumper]] = MappingProxyType(
         meta_properties.FILE_NAME: _meta_properties,
         log_directory.CLEAN_SHUTDOWN_FILE: _clean_shutdown,
         "quorum-state": _quorum_state,
+        kept_times.FILE_NAME: _record_times,
+        **dict.fromkeys(REMOTE_SNAPSHOTS, _remote_snapshot),
     }
 )
 
@@ -381,9 +447,7 @@ def _as_kafkas_tool_has_them(command: Callable[..., None]) -> Callable[..., None
 
 
 @click.command("dump-log", no_args_is_help=True)
-@click.argument(
-    "paths", nargs=-1, metavar="FILE...", type=click.Path(exists=True, dir_okay=False, path_type=Path)
-)
+@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path(exists=True, path_type=Path))
 @click.option("--print-data", is_flag=True, help="Show records, too, not only their batches.")
 @click.option(
     "--decoder",
@@ -395,7 +459,7 @@ def _as_kafkas_tool_has_them(command: Callable[..., None]) -> Callable[..., None
 @_as_kafkas_tool_has_them
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object per line.")
 def dump_log(paths: tuple[Path, ...], *, print_data: bool, decoder: str, is_json: bool) -> None:
-    """Show the contents of files of a log's folder.
+    """Show the contents of files of a log, or of all files of a log's folder or a data folder.
 
     Logs (.log, .checkpoint) batch by batch; .index and .timeindex entry by entry, verified against the log beside
     them; .txnindex, .snapshot and the checkpoint files. Where a file becomes invalid a problem is reported, with
@@ -408,11 +472,16 @@ def dump_log(paths: tuple[Path, ...], *, print_data: bool, decoder: str, is_json
     show: Callable[[Row], str] = as_json if is_json else as_text
     out = standard_output()
     has_problems = False
-    for path in paths:
+    for named in paths:
+        path = named
         try:
-            for row in dump(path, Files(), options):
-                has_problems = has_problems or row["kind"] == "problem"
-                out.write(show(row) + "\n")
+            found = list(files_of(named, Files()))
+            if not found:
+                raise click.ClickException(f"{named}: there is no file of a log in this folder.")
+            for path in found:
+                for row in dump(path, Files(), options):
+                    has_problems = has_problems or row["kind"] == "problem"
+                    out.write(show(row) + "\n")
         except BrokenPipeError:
             raise
         except OSError as error:

@@ -3,12 +3,28 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 import click
 
+from ottla.broker.cli.files.dump import REMOTE_SNAPSHOTS
 from ottla.broker.cli.output import standard_output, table
+from ottla.remote.topic_metadata import snapshot
 from ottla.storage.files import Files
-from ottla.storage.verify import Bound, Finding, PartitionReport, Report, compare, inspect
+from ottla.storage.verify import Bound, Caches, Finding, PartitionReport, Report, compare, inspect
+
+
+def _snapshot_problem(data: bytes) -> str | None:
+    try:
+        snapshot.verified(data)
+    except snapshot.CorruptSnapshot as error:
+        return str(error)
+    return None
+
+
+#: The files of the remote tier in the folder of a log.
+CACHES: Final[Caches] = MappingProxyType(dict.fromkeys(REMOTE_SNAPSHOTS, _snapshot_problem))
 
 
 @click.command("verify-log", no_args_is_help=True)
@@ -55,7 +71,7 @@ def verify_log(
         if others:
             report = compare(directory, *others, files=Files(), up_to=Bound(up_to))
         else:
-            report = inspect(directory, Files(), is_compacted=is_compacted, is_deep=is_deep)
+            report = inspect(directory, Files(), is_compacted=is_compacted, is_deep=is_deep, caches=CACHES)
     except OSError as error:
         raise click.ClickException(f"{error.filename or directory}: {error.strerror}") from error
     out = standard_output()

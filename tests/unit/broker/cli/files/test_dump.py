@@ -11,6 +11,7 @@ from ottla.broker.cli.output import text_of
 from ottla.command_line import main
 from ottla.metadata.frame import encode_record
 from ottla.metadata.records import RECORD_CLASSES, TopicRecord
+from ottla.protocol.checksum import crc32c
 from ottla.protocol.codec import encode_struct
 from ottla.protocol.coordinator import record_codec as group_codec
 from ottla.protocol.coordinator import transaction_records
@@ -35,6 +36,10 @@ from ottla.protocol.records.quorum import build_quorum_batch
 from ottla.protocol.records.record import Record
 from ottla.protocol.remote import record_codec as remote_codec
 from ottla.protocol.remote.records import RemoteLogSegmentMetadataUpdateRecord
+from ottla.remote.topic_metadata import snapshot
+from ottla.remote.topic_metadata.overview import CopiesOverview
+from ottla.remote.topic_metadata.topic import Position
+from ottla.storage import kept_times
 from tests.unit.broker.cli.files.files_support import flip
 from tests.unit.metadata.metadata_cases import CASES as METADATA_CASES
 from tests.unit.metadata.metadata_cases import versions
@@ -340,7 +345,7 @@ def test_the_tools_are_listed_and_not_loaded():
     done = CliRunner().invoke(main, ["--help"])
     assert "dump-log" in done.output
     assert "verify-log" in done.output
-    assert run("/nowhere").exit_code == 2
+    assert run("/no/such/file").exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -348,3 +353,53 @@ def test_the_tools_are_listed_and_not_loaded():
 )
 def test_bytes_as_text(data, text):
     assert text_of(data) == text
+
+
+def test_a_folder_is_all_of_its_files(tmp_path):
+    """A data folder with a log, which another folder is beside."""
+    (tmp_path / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 1\n")
+    log = write_log(tmp_path / "orders-0", [(b"k", b"v")])
+    (log.parent / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (tmp_path / "remote-log-index-cache").mkdir()
+    (tmp_path / "remote-log-index-cache" / "0_x.index").write_bytes(b"?")
+    (tmp_path / ".lock").touch()
+    names = [row["file"].rpartition("/")[2] for row in rows_of(tmp_path) if row["kind"] == "file"]
+    assert names == [
+        "meta.properties",
+        "recovery-point-offset-checkpoint",
+        "00000000000000000000.log",
+        "leader-epoch-checkpoint",
+    ]
+    assert [row["kind"] for row in rows_of(log.parent)] == ["file", "batch", "file", "epoch"]
+
+
+def test_a_folder_without_files_of_logs(tmp_path):
+    done = run(tmp_path)
+    assert (done.exit_code, done.output) == (
+        1,
+        f"Error: {tmp_path}: there is no file of a log in this folder.\n",
+    )
+
+
+def test_the_header_of_what_is_known_of_the_remote_tier(tmp_path):
+    overview = CopiesOverview(metadata_partition=3)
+    position = Position(7, 2)
+    _, data = snapshot.encode(overview, metadata_topic_id=UUID(int=1), position=position)
+    path = tmp_path / CopiesOverview.file_name
+    path.write_bytes(data)
+    [_, row] = rows_of(path)
+    assert (row["metadata_partition"], row["next_offset"], row["last_epoch"]) == (3, 7, 2)
+    path.write_bytes(data[:-1] + b"?")
+    [_, problem] = rows_of(path, exit_code=1)
+    assert "CRC is wrong" in problem["message"]
+
+
+def test_the_known_times_of_segments(tmp_path):
+    path = tmp_path / kept_times.FILE_NAME
+    line = "0 100 40 5 1 77 1234"
+    path.write_text(f"0\n1\n{line} {crc32c(line.encode())}\n")
+    [_, row] = rows_of(path)
+    assert (row["base_offset"], row["size_bytes"], row["largest_timestamp"]) == (0, 100, 1234)
+    path.write_text("0\n1\n0 100 40 5 1 77 1234 8\n")
+    assert rows_of(path, exit_code=1)[1]["kind"] == "problem"

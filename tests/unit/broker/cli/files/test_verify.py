@@ -3,6 +3,7 @@
 import json
 import shutil
 from struct import pack, unpack_from
+from uuid import UUID
 
 import pytest
 from click.testing import CliRunner
@@ -12,6 +13,9 @@ from ottla.protocol.records.batch import batches, patch
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.record import Record
 from ottla.protocol.types import TopicPartition
+from ottla.remote.topic_metadata import snapshot
+from ottla.remote.topic_metadata.overview import CopiesOverview
+from ottla.remote.topic_metadata.topic import Position
 from ottla.storage.checkpoints import OffsetCheckpoint
 from ottla.storage.files import Files
 from ottla.storage.leader_epoch_cache import EpochEntry, encode
@@ -641,3 +645,17 @@ def test_offsets_patched_consistently_are_still_seen(folder):
     data[0:16] = pack(">qii", base, unpack_from(">i", data, 8)[0], epoch)
     log.write_bytes(data)
     assert errors(folder) == []
+
+
+def test_what_the_remote_tier_keeps_in_a_folder_is_known(folder):
+    """A damaged snapshot is no error: the topic is read again."""
+    data = snapshot.encode(
+        CopiesOverview(metadata_partition=0), metadata_topic_id=UUID(int=1), position=Position(7)
+    )[1]
+    path = folder / "orders-0" / CopiesOverview.file_name
+    path.write_bytes(data)
+    assert run(folder).output.splitlines()[-1].endswith("nothing is wrong, 0 notes")
+    path.write_bytes(data[:-1])
+    done = run(folder)
+    assert done.exit_code == 0
+    assert f"note: {path}: not used, and written again: the columns' CRC is wrong" in done.output
