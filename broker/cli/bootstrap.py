@@ -3,12 +3,12 @@
 Exit status of such a command: 2 if it could not be carried out.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, TypeVar
 
 import click
 
+from ottla.broker.cli.similar import similar
 from ottla.broker.network.client import Address
 from ottla.config.load import DEFAULT_PORT
 from ottla.protocol.errors import KafkaError
@@ -19,8 +19,6 @@ from ottla.runtime.production import run
 T = TypeVar("T")
 
 _CANNOT: Final = 2
-#: The number of similar names in the message about an unknown one.
-_NEAR: Final = 3
 
 
 class CannotBeDone(click.ClickException):
@@ -86,16 +84,3 @@ def check_names(kind: str, names: Sequence[str], known: Collection[str], *, reme
         raise ClusterError(
             " ".join([f"The cluster has no {kind} {', '.join(missing)}.", *filter(None, hints)])
         )
-
-
-def similar(name: str, known: Iterable[str]) -> str:
-    """Return the question whether a similar name was meant; empty if none is similar.
-
-    >>> similar("retention.mss", ["retention.ms", "retention.bytes", "segment.ms"])
-    'Did you mean retention.ms, retention.bytes or segment.ms?'
-    """
-    near = get_close_matches(name, sorted(known), n=_NEAR)
-    if not near:
-        return ""
-    *others, last = near
-    return f"Did you mean {', '.join(others)} or {last}?" if others else f"Did you mean {last}?"

@@ -1,4 +1,4 @@
-"""Groups of commands, whose help shows the first sentence of each command as a whole."""
+"""Groups of commands: their help shows whole sentences, and an unknown command suggests similar ones."""
 
 from typing import Final
 
@@ -9,7 +9,19 @@ _WHOLE: Final = 1_000
 
 
 class CommandGroup(click.Group):
-    """A group whose help wraps the first sentence of a command where click would cut it."""
+    """A group whose help wraps the first sentence of a command, which click would cut."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first argument names. Raises UsageError, with the names of similar ones."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from ottla.broker.cli.similar import similar  # imported here: a broker's start does not need it
+
+            hint = similar(args[0], self.list_commands(ctx))
+            raise click.UsageError(f"{error.message} {hint}".rstrip(), ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of the group's commands."""

@@ -1,6 +1,8 @@
 """`ottla produce` and `ottla consume` on the server of this run: Ottla, or Apache Kafka."""
 
 import json
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 from ottla.bench.components.processes import Child
 from tests.compat.admin import create_topic, eventually_equal, produce, read
 from tests.compat.commands import Commands
+from tests.harness.readme import ROOT
 
 HEADERS = [["trace", "a=b"], ["empty", None]]
 
@@ -121,13 +124,13 @@ def test_a_reader_that_ends_first_is_no_failure(ottla, topic):
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
-    (["produce", "{topic}x", "a"],                 "Did you mean {topic}? `ottla topics create {topic}x` creates it."),
+    (["produce", "{topic}x", "a"],                 "`ottla topics create {topic}x` creates it."),
     (["produce", "{topic}", "a", "--partition", 7], "--partition 7: the topic {topic} has the partitions 0 to 0."),
     (["produce", "{topic}", "a", "b:c", "--key-separator", ":"], "VALUE 1: 'a' has no ':' between key and value"),
     (["produce", "{topic}", "--json", '{{"value": "a"}}', "x"], "VALUE 2: no JSON: "),
     (["produce", "{topic}", "a", "--header", "b"], "--header b: it must be NAME=VALUE."),
     (["produce", "{topic}", "a", "--json", "--null", "b"], "--key-separator and --null are for lines of text"),
-    (["consume", "{topic}x"],                      "Did you mean {topic}?"),
+    (["consume", "{topic}x"],                      "Did you mean {topic}"),
     (["consume", "{topic}", "--partition", 7],     "--partition 7: the topic {topic} has the partitions 0 to 0."),
     (["consume", "{topic}", "--offset", "soon"],   "--offset soon: it must be earliest, latest, an offset, or -N"),
     (["consume", "{topic}", "--offset", "1", "--from-beginning"], "Name only one of --from-beginning, --offset and"),
@@ -147,3 +150,15 @@ def test_a_record_that_is_not_in_its_format(ottla, topic):
     said = ottla.text("consume", topic, "--value-format", "json", status=2)
     assert said.startswith(f'{{"a": 1}}\nError: {topic}-0, offset 1: no JSON (')
     eventually_equal(lambda: ottla.text("consume", topic, "--offset", 1), "no\n")
+
+
+def test_the_commands_of_operating_as_written(ottla):
+    """In the order in which they are written; what follows would not end."""
+    text = (ROOT / "docs/OPERATING.md").read_text()
+    _, section = text.split("## Administration without Java\n")
+    commands = re.findall(r"^    ottla (.*)", section.partition("\n## ")[0], re.MULTILINE)
+    assert len(commands) > 10
+    for command in commands:
+        words = shlex.split(command, comments=True)
+        if "--follow" not in words:
+            eventually_equal(lambda words=words: ottla.run(*words, status=None).exit_code, 0)

@@ -6,7 +6,7 @@ from typing import Final
 
 from ottla.broker.cli.admin.configs import Change, Resource, altered, described, overrides
 from ottla.broker.cli.admin.topic_rows import LogRange, described_row
-from ottla.broker.cli.bootstrap import ClusterError, similar
+from ottla.broker.cli.bootstrap import ClusterError
 from ottla.broker.cli.cluster_client import (
     TIMEOUT_S,
     ClusterClient,
@@ -15,6 +15,7 @@ from ottla.broker.cli.cluster_client import (
     leaders_of,
 )
 from ottla.broker.cli.output import Row, counted
+from ottla.broker.cli.similar import similar
 from ottla.config.config_def import ConfigSource
 from ottla.config.topic_configs import TOPIC_CONFIGS
 from ottla.metadata.image import ConfigResourceType

@@ -18,6 +18,16 @@ from ottla.protocol.types import TopicPartition as Name
 
 _BATCH: Final = 500
 _POLL_S: Final = 0.2
+#: The polls without a record after which a consumer that is not at the end gives up: two minutes, since a group waits
+#: that long for a member that has crashed.
+_PATIENCE: Final = 600
+#: A connection that fails is opened again.
+_TRANSIENT: Final = (
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+)
 
 
 class Consumption:
@@ -58,13 +68,22 @@ class Consumption:
 
     def batches(self) -> Iterator[list[Message]]:
         """Yield records as they come, also empty batches while none come. Raises ClusterError."""
+        polls = 0
         while not self.is_done:
             found = []
+            polls += 1
+            if polls > _PATIENCE and not self._is_following:
+                left = sorted((self._assigned or set()) - self._done)
+                where = (
+                    ", ".join(map(str, left[:3])) or "no partition is assigned to this member of the group"
+                )
+                raise ClusterError(f"No records came for {_PATIENCE * _POLL_S:g} s, before the end: {where}.")
             for message in self._consumer.consume(_BATCH, _POLL_S):
                 name = Name(message.topic() or "", message.partition() or 0)
                 if (error := message.error()) is not None:
                     self._on_error(error, name)
                     continue
+                polls = 0
                 end = self._ends.get(name)
                 offset = message.offset() or 0
                 if end is not None and offset + 1 >= end:
@@ -76,7 +95,7 @@ class Consumption:
     def _on_error(self, error: KafkaError, name: Name) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
             self._done.add(name)
-        elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
+        elif not error.retriable() and error.code() not in _TRANSIENT:
             raise ClusterError(f"{name}: {error.str()}.")
 
     def commit(self, message: Message) -> None:

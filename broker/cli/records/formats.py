@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from ottla.broker.cli.bootstrap import similar
 from ottla.broker.cli.output import Row, text_of
+from ottla.broker.cli.similar import similar
 
 
 class Format(Enum):

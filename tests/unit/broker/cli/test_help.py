@@ -47,3 +47,14 @@ def test_the_completion_of_a_shell(shell):
 def test_what_is_completed(words, incomplete, found):
     completion = ShellComplete(main, {}, "ottla", "_OTTLA_COMPLETE")
     assert [each.value for each in completion.get_completions(words, incomplete)] == found
+
+
+@pytest.mark.parametrize(("words", "sentence"), [
+    (["topic"],           "No such command 'topic'. Did you mean topics?"),
+    (["topics", "lst"],   "No such command 'lst'. Did you mean list?"),
+    (["xyzzy"],           "No such command 'xyzzy'.\n"),
+])  # fmt: skip
+def test_an_unknown_command_suggests_similar_ones(words, sentence):
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    assert sentence in done.output
