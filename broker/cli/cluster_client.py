@@ -90,6 +90,7 @@ class ClusterClient:
         self.runtime = runtime
         self._patience_s = patience_s
         self._bootstrap = bootstrap
+        self._servers = ",".join(f"{host}:{port}" for host, port in bootstrap)
         self._client = NodeClient(
             runtime, client_id="ottla-cli", settings=ClientSettings(connect_timeout_ms=_CONNECT_TIMEOUT_MS)
         )
@@ -141,9 +142,8 @@ class ClusterClient:
                 continue
             self._known = address
             return response
-        servers = ",".join(f"{host}:{port}" for host, port in self._bootstrap)
         raise ClusterError(
-            f"No broker answers at --bootstrap-server {servers}: {'; '.join(problems)}. "
+            f"No broker answers at --bootstrap-server {self._servers}: {'; '.join(problems)}. "
             "Start one, or name the address of another one."
         )
 
@@ -160,7 +160,13 @@ class ClusterClient:
         """Return the brokers, and these topics or all. Raises ClusterError."""
         asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        return await self.ask_any(request, MetadataResponse)
+        try:
+            return await self.ask_any(request, MetadataResponse)
+        except UnsupportedVersion:
+            raise ClusterError(
+                f"--bootstrap-server {self._servers}: the node that answers serves no clients, as a controller's "
+                "listener does. Name the listener of a broker."
+            ) from None
 
     async def existing(self, names: Sequence[str], *, remedy: str = "") -> MetadataResponse:
         """Return the metadata of these topics; if there are no names, of all.

@@ -1,6 +1,7 @@
 """Output of the commands: messages and bytes as JSON or text, and tables, sizes and times for a reader."""
 
 import json
+import os
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -171,10 +172,14 @@ def duration_text(duration_ms: int) -> str:
 
 
 def show(lines: Iterable[str | Row]) -> None:
-    """Write lines of text and rows of JSON to the standard output; colours stay on a terminal only."""
+    """Write lines of text and rows of JSON to the standard output.
+
+    Colours stay on a terminal only, and not if the environment has NO_COLOR (no-color.org).
+    """
     out = standard_output()
+    color = False if os.environ.get("NO_COLOR") else None
     for line in lines:
-        click.echo(line if isinstance(line, str) else as_json(line), file=out)
+        click.echo(line if isinstance(line, str) else as_json(line), file=out, color=color)
 
 
 def confirm(question: str) -> None:

@@ -1,8 +1,9 @@
 """`ottla groups` on the server of this run: Ottla, or Apache Kafka, with a member of librdkafka."""
 
 import pytest
+from confluent_kafka import Consumer
 
-from tests.compat.admin import create_topic, eventually_equal, produce, wait_until
+from tests.compat.admin import create_topic, eventually_equal, once, produce, wait_until
 from tests.compat.commands import Commands
 from tests.compat.members import ConfluentMember
 
@@ -65,6 +66,31 @@ def test_a_group_while_it_consumes_and_afterwards(ottla, topic, group):
     eventually_equal(lambda: progress()[0], "Empty")
     assert ottla.text("groups", "delete", group) == f"group {group}: deleted\n"
     assert f"The cluster has no group {group}." in ottla.text("groups", "describe", group, status=2)
+
+
+def test_members_of_each_protocol(server, ottla, topic, group):
+    """Kafka has groups of the consumer protocol, too (KIP-848)."""
+    create_topic(ottla.bootstrap, topic, 2)
+    protocols = {"classic": "range"} | ({"consumer": "uniform"} if server.is_kafka else {})
+    for protocol, assignor in protocols.items():
+        name = f"{group}-{protocol}"
+        consumer = Consumer(
+            {"bootstrap.servers": ottla.bootstrap, "group.id": name, "group.protocol": protocol}
+        )
+        try:
+            consumer.subscribe([topic])
+            wait_until(
+                lambda consumer=consumer: consumer.poll(0.1) is None and len(consumer.assignment()) == 2
+            )
+            [row] = once(
+                lambda name=name: ottla.rows("groups", "describe", name),
+                lambda rows: rows[0]["state"] == "Stable",
+            )
+        finally:
+            consumer.close()
+        assert (row["type"], row["assignor"]) == (protocol, assignor)
+        [member] = row["members"]
+        assert member["partitions"] == [f"{topic}-0", f"{topic}-1"]
 
 
 def test_a_group_that_does_not_exist_yet_gets_offsets(ottla, topic, group):

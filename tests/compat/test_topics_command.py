@@ -21,6 +21,15 @@ def test_topics_are_listed(ottla, topic):
     assert not any(row["internal"] for row in ottla.rows("topics", "list"))
 
 
+def test_a_broker_that_does_not_answer_is_passed_over(server):
+    assert Commands(f"127.0.0.1:1,{server.bootstrap}").rows("cluster", "status")[0]["brokers"]["alive"] == [1]
+    said = Commands("127.0.0.1:1,127.0.0.1:2").text("topics", "list", status=2)
+    assert said.startswith(
+        "Error: No broker answers at --bootstrap-server 127.0.0.1:1,127.0.0.1:2: 127.0.0.1:1: "
+    )
+    assert "; 127.0.0.1:2: " in said
+
+
 def test_the_life_of_a_topic(ottla, topic):
     said = ottla.text("topics", "create", topic, "--partitions", 2, "--set", "retention.ms=5000")
     assert said == f"topic {topic}: created, partitions 2, replication factor 1\n"
@@ -42,7 +51,10 @@ def test_the_life_of_a_topic(ottla, topic):
         [(3, {"segment.ms": "70000"})],
     )
     assert ottla.text("topics", "create", topic, "--if-not-exists") == f"topic {topic}: exists already\n"
-    assert ottla.text("topics", "create", topic, status=1).startswith(f"Error: topic {topic}: Topic ")
+    said = ottla.text("topics", "create", topic, status=1)
+    assert said.startswith(
+        f"Error: topic {topic}: Topic '{topic}' already exists. --if-not-exists leaves it "
+    )
     assert ottla.text("topics", "delete", topic) == f"topic {topic}: deleted\n"
     eventually_equal(lambda: [row for row in ottla.rows("topics", "list") if row["topic"] == topic], [])
 

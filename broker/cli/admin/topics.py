@@ -157,6 +157,8 @@ def refusal(topic: str, code: int, message: str | None, *, keys: Mapping[str, st
     'topic t: Unknown topic config name: file.delete.delay. Did you mean file.delete.delay.ms?'
     """
     sentence = f"topic {topic}: {message or error_name(code)}"
+    if code == ErrorCode.topic_already_exists:
+        return f"{sentence.rstrip('.')}. --if-not-exists leaves it as it is, `ottla topics alter` changes it."
     unknown = [key for key in keys if key not in TOPIC_CONFIGS and key in sentence]
     hint = similar(unknown[0], TOPIC_CONFIGS) if code == ErrorCode.invalid_config and unknown else ""
     return f"{sentence.rstrip('.')}. {hint}" if hint else sentence
