@@ -97,7 +97,8 @@ def test_a_group_continues_where_it_was(ottla, topic, group):
     assert (row["lag"], row["partitions"][0]["committed_offset"]) == (0, 3)
 
 
-def test_it_follows_until_ctrl_c(ottla, topic, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_follows_until_a_signal(ottla, topic, tmp_path, number):
     create_topic(ottla.bootstrap, topic)
     produce(ottla.bootstrap, topic, [b"before"])
     words = ["consume", topic, "--follow", "--offset", "-1", "--bootstrap-server", ottla.bootstrap]
@@ -106,7 +107,7 @@ def test_it_follows_until_ctrl_c(ottla, topic, tmp_path):
         child.wait_until(lambda: child.output() == "before\n")
         produce(ottla.bootstrap, topic, [b"later"])
         child.wait_until(lambda: child.output() == "before\nlater\n")
-        child.send_signal(signal.SIGINT)
+        child.send_signal(number)
         assert child.wait() == 0
     finally:
         child.kill()

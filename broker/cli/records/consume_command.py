@@ -1,9 +1,11 @@
 """`ottla consume`: records of topics as lines of text or of JSON, up to their end or without end.
 
-Exit status: 0, or 2 if it could not be carried out. Ctrl-C is an end like any other.
+Exit status: 0, or 2 if it could not be carried out. Ctrl-C and SIGTERM are ends like any other.
 """
 
-from collections.abc import Callable, Mapping
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -115,19 +117,38 @@ def consume(
     else:
         consumption.subscribe(list(dict.fromkeys(topics)))
     line_of = _json_line if is_json else _text_line(shown, separator)
+    formats = formats_of(key_format, value_format)
     try:
-        _print_all(
-            consumption,
-            lambda name, at, record: line_of(name, at, record, formats_of(key_format, value_format)),
-            max_records=max_records,
-            has_group=group is not None,
-        )
+        with _ended_by_signals():
+            _print_all(
+                consumption,
+                lambda name, at, record: line_of(name, at, record, formats),
+                max_records=max_records,
+                has_group=group is not None,
+            )
     except ClusterError as error:
         raise CannotBeDone(str(error)) from None
     except KeyboardInterrupt:
         pass
     finally:
         consumption.close(has_group=group is not None)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt at SIGINT and SIGTERM, so that a group is left and its offsets are committed.
+
+    A shell starts a program in the background with SIGINT ignored, which Python would keep.
+    """
+    before = {
+        number: signal.signal(number, signal.default_int_handler)
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _print_all(
