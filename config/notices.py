@@ -153,7 +153,15 @@ def _unknown(config: BrokerConfig) -> Iterator[str]:
             f"{', '.join(dynamic)}."
         )
     if unknown := sorted(set(names) - set(dynamic)):
-        yield f"These configurations are not known and have no effect: {', '.join(unknown)}."
+        yield f"These configurations are not known and have no effect: {', '.join(map(_with_near_key, unknown))}."
+
+
+def _with_near_key(name: str) -> str:
+    """The unknown name, and the known one that was probably meant."""
+    from difflib import get_close_matches  # imported here: a start without a mistake does not need it
+
+    near = get_close_matches(base_key(name), BROKER_CONFIGS, n=1, cutoff=0.85)
+    return f"{name} (did you mean {near[0]}?)" if near else name
 
 
 def _of_listeners(config: BrokerConfig, names: Iterable[str]) -> Iterator[str]:

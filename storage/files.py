@@ -44,6 +44,22 @@ def is_out_of_descriptors(error: OSError) -> bool:
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
+def _with_place(error: OSError, fd: int, *, size: int) -> OSError:
+    """The error of a write of `size` bytes; that of a full disk with the file, the bytes and the remedy."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return error
+    text = f"{os.strerror(error.errno)}: {size} bytes cannot be written"
+    if error.errno != errno.EFBIG:
+        system = os.fstatvfs(fd)
+        text += (
+            f", since {system.f_bavail * system.f_frsize} are free; free space, and start the broker again"
+        )
+    path = None
+    with suppress(OSError):  # of another system than Linux
+        path = str(Path(f"/proc/self/fd/{fd}").readlink())
+    return OSError(error.errno, text, *([] if path is None else [path]))
+
+
 class OutOfDescriptors(OSError):
     """No descriptor is free beyond the reserved ones. Nothing was changed: the operation may be repeated."""
 
@@ -158,21 +174,30 @@ class Files:
         return True
 
     def pwrite(self, fd: int, data: Buffer, position: int) -> None:
-        """Write all of `data` at `position`. After an error any prefix of it may have been written."""
-        written = os.pwrite(fd, data, position)
-        if written != len(data):
-            rest = memoryview(data)[written:]
-            while rest:
-                position += written
-                written = os.pwrite(fd, rest, position)
-                rest = rest[written:]
+        """Write all of `data` at `position`. After an error any prefix of it may have been written.
+
+        The error of a full disk names the file and the bytes.
+        """
+        try:
+            written = os.pwrite(fd, data, position)
+            if written != len(data):
+                rest = memoryview(data)[written:]
+                while rest:
+                    position += written
+                    written = os.pwrite(fd, rest, position)
+                    rest = rest[written:]
+        except OSError as error:
+            raise _with_place(error, fd, size=len(data)) from error
 
     def writev(self, fd: int, buffers: Sequence[Buffer], position: int) -> None:
         """Write all of `buffers`, one after the other, as `pwrite`."""
         for start in range(0, len(buffers), MAX_WRITEV_BUFFERS):
             some = buffers[start : start + MAX_WRITEV_BUFFERS]
             size = sum(map(len, some))
-            written = os.pwritev(fd, some, position)
+            try:
+                written = os.pwritev(fd, some, position)
+            except OSError as error:
+                raise _with_place(error, fd, size=size) from error
             if written != size:
                 self.pwrite(fd, b"".join(some)[written:], position + written)
             position += size

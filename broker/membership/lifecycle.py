@@ -47,8 +47,9 @@ _MAX_SHUTDOWN_FAILURES: Final = 2
 #: Refusals that a retry does not change, and their meaning for an operator.
 _FINAL_REFUSALS: Final[Mapping[int, str]] = {
     ErrorCode.inconsistent_cluster_id: (
-        "its log directories were formatted for another cluster than the controllers'. "
-        "Give it the right ottla.controller.quorum addresses, or empty log directories formatted with the cluster's id"
+        "its log directories were formatted for another cluster than the controllers': set "
+        "controller.quorum.bootstrap.servers to the controllers of its cluster, or log.dirs to empty folders that are "
+        "formatted with the cluster.id of these controllers"
     ),
     ErrorCode.unsupported_version: (
         "the cluster has finalized features that this software does not serve, or controllers of an older kind"
@@ -170,7 +171,8 @@ class BrokerLifecycle:
             why = self._refusal or "No controller has responded."
             if error == ErrorCode.duplicate_broker_registration:
                 why = (
-                    "Another node with this node.id is alive; every node of a cluster needs an id of its own."
+                    f"Another node with this node.id is alive: stop that one, or set node.id, which is "
+                    f"{self._config.node_id}, to a number that no other node of the cluster has."
                 )
             raise RegistrationRefused(
                 f"Giving up after {timeout_ms / 1000:g} s to register {broker}. {why}"

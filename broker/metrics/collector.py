@@ -5,7 +5,7 @@ page in turns of the loop. The registry adds what prometheus-client itself knows
 descriptors, collections.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import cast
 
 from prometheus_client.core import Metric
@@ -56,13 +56,27 @@ def _histogram_samples(name: str, labels: dict[str, str], histogram: Histogram) 
     yield Sample(f"{name}_sum", labels, histogram.sum_ms)
 
 
+async def _nothing() -> None:
+    """Ask no other broker."""
+
+
 class NodeCollector(Collector):
     """The tables of one node; may be registered in any registry of prometheus-client."""
 
-    def __init__(self, families: Sequence[Family], prepare: Callable[[], Iterable[object]] = tuple) -> None:
-        """`prepare` is consumed before the families are read: what several of them show is computed once."""
+    def __init__(
+        self,
+        families: Sequence[Family],
+        prepare: Callable[[], Iterable[object]] = tuple,
+        *,
+        refresh: Callable[[], Awaitable[None]] = _nothing,
+    ) -> None:
+        """`prepare` is consumed before the families are read: what several of them show is computed once.
+
+        `refresh` asks other brokers before that; `collect` does without.
+        """
         self.families = families
         self.prepare = prepare
+        self.refresh = refresh
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics. Their samples are read when they are iterated over."""

@@ -1,13 +1,11 @@
 """Metrics of groups: their number by state, and the committed offsets and the lag of each, without polling.
 
     committed offset   of the group's coordinator: this broker, or another one exports it
-    end offset         the high watermark of the partition, as its leader or a follower on this broker knows it
+    end offset         the high watermark of the partition (`end_offsets.py`)
     lag                end offset - committed offset, by the coordinator, where it knows both
 
 A follower learns its leader's high watermark with the next Fetch: the lag of a partition that another broker leads may
-be too small by what was written since. Where the coordinator has no replica of the partition it exports no lag of it,
-nor a sum that would miss it: `kafka_topic_partition_current_offset` of the leader has the end offset, by which the
-shipped rules compute the lag (docs/METRICS.md).
+be too small by what was written since. A sum that would miss a lag is not exported.
 
 Source: GroupCoordinatorMetrics of Kafka 4.3.1; the names of offsets and lags are those of kafka_exporter.
 """
@@ -20,21 +18,10 @@ from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.group_state import GroupState
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.metrics.families import Family, Read, Reading, RenderedLabels, exporter, kafka, one
-from ottla.broker.replicas.replica_manager import ReplicaManager
 from ottla.protocol.types import TopicPartition
 
 #: The number of committed offsets that the pass reads in one step: some 50 µs.
 _OFFSETS_OF_STEP: Final = 25
-
-
-def known_high_watermark(replicas: ReplicaManager) -> Callable[[TopicPartition], int | None]:
-    """Return the reader of the high watermarks that this broker knows, as a leader or a follower."""
-
-    def read(at: TopicPartition) -> int | None:
-        partition = replicas.hosted.get(at)
-        return None if partition is None else partition.log.offsets.high_watermark
-
-    return read
 
 
 class GroupOffset(NamedTuple):
@@ -42,7 +29,7 @@ class GroupOffset(NamedTuple):
 
     labels: RenderedLabels
     committed: int
-    #: None: this broker has no replica of the partition.
+    #: None: the end of the partition is not known.
     lag: int | None
 
 
@@ -73,7 +60,7 @@ class GroupTable:
     def __init__(
         self, coordinator: GroupCoordinator, end_offset: Callable[[TopicPartition], int | None]
     ) -> None:
-        """`end_offset` returns the high watermark of a partition, None if this broker has no replica of it."""
+        """`end_offset` returns the high watermark of a partition; None: it is not known."""
         self._coordinator = coordinator
         self._end_offset = end_offset
         self.found = GroupPass()

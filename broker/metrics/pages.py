@@ -146,6 +146,7 @@ class Pages:
 
     async def _write(self, text_format: TextFormat) -> HttpResponse:
         collector = self._collector
+        await collector.refresh()
         await in_turns(self._runtime, collector.prepare())
         every = chain(collector.metrics(), self._process.collect())
         written: list[str] = []

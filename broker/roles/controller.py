@@ -4,6 +4,7 @@ The sockets are opened first, since their addresses are sent to the other voters
 metadata log has been read. Source: ControllerServer of Kafka 4.3.1.
 """
 
+import errno
 import socket
 from collections.abc import Mapping
 
@@ -83,6 +84,21 @@ async def open_sockets(server: NetworkServer, listeners: tuple[Listener, ...]) -
         try:
             listening = await server.listen(listener.name, listener.host or None, listener.port)
         except OSError as error:
-            raise CannotStart(f"Cannot listen at {listener}: {error.strerror or error}.") from error
+            raise CannotStart(cannot_listen(str(listener), error, keys="listeners, or --port")) from error
         ports[listener.name] = listening.port
     return ports
+
+
+def cannot_listen(address: str, error: OSError, *, keys: str) -> str:
+    """The sentence about an address that cannot be bound: the address, the reason and the remedy.
+
+    `keys` names the configurations that have the address.
+    """
+    match error.errno:
+        case errno.EADDRINUSE:
+            remedy = "stop the program that uses it, or choose another port"
+        case errno.EACCES | errno.EPERM:
+            remedy = "choose a port from 1024 on"
+        case _:
+            remedy = "choose an address of this machine"
+    return f"Cannot listen at {address}: {error.strerror or error}; {remedy} ({keys})."

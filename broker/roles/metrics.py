@@ -14,16 +14,18 @@ from prometheus_client.registry import CollectorRegistry
 
 from ottla.broker.metrics import node_metrics, quorum_metrics
 from ottla.broker.metrics.collector import NodeCollector
+from ottla.broker.metrics.end_offsets import EndOffsets
 from ottla.broker.metrics.families import Family, with_strimzis_name
-from ottla.broker.metrics.group_metrics import GroupTable, known_high_watermark
+from ottla.broker.metrics.group_metrics import GroupTable
 from ottla.broker.metrics.http_server import HttpServer
 from ottla.broker.metrics.pages import Pages
 from ottla.broker.metrics.remote_metrics import RemoteTable
 from ottla.broker.metrics.replica_metrics import ReplicaTable, TopicTable, cleaner_families
 from ottla.broker.network import NetworkServer
+from ottla.broker.network.client import Address, ClientSettings, NodeClient
 from ottla.broker.request_stats import RequestStats
 from ottla.broker.roles.broker import BrokerRole
-from ottla.broker.roles.controller import ControllerRole
+from ottla.broker.roles.controller import ControllerRole, cannot_listen
 from ottla.broker.roles.directories import CannotStart
 from ottla.broker.roles.quorum import QuorumRole
 from ottla.config.broker_config import BrokerConfig
@@ -52,6 +54,9 @@ class MetricsRole:
         self._servers: list[NetworkServer] = []
         self._request_stats: list[RequestStats] = []
         self._fetches: node_metrics.Fetches = dict
+        self._runtime = runtime
+        #: The ends of the partitions that groups read; None before there is a broker.
+        self._end_offsets: EndOffsets | None = None
         self._has_strimzis_names = config.get("metrics.names") == "strimzi"
         #: All metrics, in the order of the page.
         self.families: list[Family] = []
@@ -64,7 +69,10 @@ class MetricsRole:
             for collector in (ProcessCollector, PlatformCollector, GCCollector):
                 collector(registry=registry)
         pages = Pages(
-            runtime, NodeCollector(self.families, self._prepare), process=registry, unreadiness=unreadiness
+            runtime,
+            NodeCollector(self.families, self._prepare, refresh=self._refresh),
+            process=registry,
+            unreadiness=unreadiness,
         )
         self._server = HttpServer(runtime, pages.respond)
         #: The bound addresses of the HTTP server, as URLs.
@@ -77,9 +85,8 @@ class MetricsRole:
             try:
                 listening = await self._server.listen(host, port)
             except OSError as error:
-                raise CannotStart(
-                    f"Cannot serve metrics at {host}:{port}: {error.strerror or error}."
-                ) from error
+                address = f"http://{host}:{port}"
+                raise CannotStart(cannot_listen(address, error, keys="metrics.listeners")) from error
             addresses.append(f"http://{f'[{host}]' if ':' in host else host}:{listening.port}")
         self.addresses = addresses
 
@@ -103,7 +110,7 @@ class MetricsRole:
         self._fetches = node_metrics.fetches_of(stats)
         self._add(TopicTable(stats))
         self._add(ReplicaTable(broker.replicas, role.fetchers.lag))
-        self._add(GroupTable(broker.groups, known_high_watermark(broker.replicas)))
+        self._add(GroupTable(broker.groups, self._end_offsets_of(role).get))
         purgatories = [broker.replicas.purgatory]
         self._show(node_metrics.purgatory_families(lambda: purgatories))
         self._show(node_metrics.session_families(broker.fetch_sessions))
@@ -115,6 +122,21 @@ class MetricsRole:
             purgatories += [reads.fetch_purgatory, reads.list_offsets_purgatory]
             self._add(RemoteTable(broker.remote.metrics, reads.slots, is_up=lambda: remote.store.is_up))
 
+    def _end_offsets_of(self, role: BrokerRole) -> EndOffsets:
+        config, metadata = self._config, role.broker.metadata
+
+        def address_of(broker_id: int) -> Address | None:
+            endpoint = metadata.endpoint(broker_id, config.inter_broker_listener_name)
+            return None if endpoint is None else (endpoint.host, endpoint.port)
+
+        client = NodeClient(
+            self._runtime,
+            client_id=f"broker-{config.node_id}-metrics",
+            settings=ClientSettings.from_config(config),
+        )
+        self._end_offsets = EndOffsets(self._runtime, role.broker.replicas, client, address_of=address_of)
+        return self._end_offsets
+
     def _show(self, families: Iterable[Family]) -> None:
         self.families += map(with_strimzis_name, families) if self._has_strimzis_names else families
 
@@ -125,6 +147,12 @@ class MetricsRole:
     async def stop(self) -> None:
         """Close the listeners and all connections."""
         await self._server.stop()
+        if self._end_offsets is not None:
+            await self._end_offsets.close()
+
+    async def _refresh(self) -> None:
+        if self._end_offsets is not None:
+            await self._end_offsets.refresh()
 
     def _prepare(self) -> Iterator[None]:
         for prepare in list(self._preparations):

@@ -72,9 +72,11 @@ def check(log_dir: Path, found: MetaProperties, *, cluster_id: str | None, node_
     """
     if cluster_id is not None and found.cluster_id != cluster_id:
         raise InconsistentMetaProperties(
-            f"Log directory {log_dir} belongs to cluster {found.cluster_id}, but this node is of cluster {cluster_id}"
+            f"Log directory {log_dir} belongs to cluster {found.cluster_id}, but this node is of cluster {cluster_id}: "
+            "set log.dirs to the folders of this node, or move this one away"
         )
     if found.node_id != node_id:
         raise InconsistentMetaProperties(
-            f"Log directory {log_dir} belongs to node {found.node_id}, but node.id is {node_id}"
+            f"Log directory {log_dir} belongs to node {found.node_id}, but node.id is {node_id}: "
+            "correct node.id, or set log.dirs to the folders of this node"
         )

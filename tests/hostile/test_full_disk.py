@@ -53,7 +53,7 @@ def test_the_only_disk_is_full(server):
     assert acknowledged == LIMIT_BYTES // 10_072
     assert server.child.wait() == 1
     said = server.child.output()
-    assert "File too large" in said
+    assert f"File too large: 10072 bytes cannot be written: '{server.data_dir}/t-0/{0:020d}.log'" in said
     assert "The node stops." in said
     assert "Traceback" not in said
     assert (server.data_dir / "t-0" / f"{0:020d}.log").stat().st_size == LIMIT_BYTES  # the last batch is torn

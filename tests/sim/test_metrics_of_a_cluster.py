@@ -6,6 +6,13 @@ import pytest
 from booted_world import BROKERS, CONTROLLERS, run_story
 from prometheus_client.parser import text_string_to_metric_families
 
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from tests.harness.waiting import until_answered
 
 pytestmark = pytest.mark.logs(
@@ -52,12 +59,12 @@ class Prometheus:
         await until_answered(condition, within_s=120, pause_s=1)
 
 
-def run(story):
+def run(story, **settings):
     async def whole(world):
         await world.start(*CONTROLLERS, *BROKERS)
         await story(world, Prometheus(world))
 
-    run_story(whole, **{"metrics.listeners": f"http://0.0.0.0:{PORT}"})
+    run_story(whole, **{"metrics.listeners": f"http://0.0.0.0:{PORT}", **settings})
 
 
 def test_a_broker_that_is_cut_off():
@@ -121,3 +128,63 @@ def test_a_quorum_without_a_majority():
         assert (await prometheus.page(left))[("kafka_server_raft_metrics_current_epoch",)] > epoch
 
     run(story)
+
+
+def test_the_lag_of_partitions_of_which_the_coordinator_has_no_replica():
+    """Their leaders are asked before a page is written; one that does not answer makes no sum too small."""
+
+    async def story(world, prometheus):
+        await world.create("t")
+        leaders = await world.leaders("t")
+        for partition, leader in leaders.items():
+            for _ in range(partition + 1):
+                await world.produce("t", partition, leader)
+        coordinator = await commit(world, "g", "t", dict.fromkeys(leaders, 0))
+        lag, lag_sum = "kafka_consumergroup_lag", ("kafka_consumergroup_lag_sum", "g", "t")
+        first = await prometheus.page(coordinator)
+        assert {key for key in first if key[0] == lag} == {
+            (lag, "g", str(partition), "t") for partition, leader in leaders.items() if leader == coordinator
+        }
+        assert lag_sum not in first
+        second = await prometheus.page(coordinator)
+        assert [second[lag, "g", str(partition), "t"] for partition in sorted(leaders)] == [1, 2, 3]
+        assert second[lag_sum] == 6
+        # It is exported once.
+        for other in set(BROKERS) - {coordinator}:
+            assert lag_sum not in await prometheus.page(other)
+        [cut, *_] = {leader for leader in leaders.values() if leader != coordinator}
+        world.isolate(cut)
+        third = await prometheus.page(coordinator)
+        assert lag_sum not in third
+        assert (lag, "g", str(next(each for each in leaders if leaders[each] == cut)), "t") not in third
+        world.rejoin(cut)
+
+    run(story, **{"offsets.topic.num.partitions": "1", "offsets.topic.replication.factor": "1"})
+
+
+async def commit(world, group, topic, offsets):
+    """Commit as a consumer without members; the coordinator's id."""
+    client = await world.client(1)
+    find = FindCoordinatorRequest(coordinator_keys=[group])
+    rows = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+        for index, offset in offsets.items()
+    ]
+    request = OffsetCommitRequest(
+        group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=rows)]
+    )
+    found = []
+
+    async def is_committed():
+        [at] = (await client.request(ApiKey.FIND_COORDINATOR, 4, find)).coordinators
+        if at.error_code:
+            return False
+        found[:] = [at.node_id]
+        coordinator = await world.client(at.node_id)
+        response = await coordinator.request(ApiKey.OFFSET_COMMIT, 8, request)
+        await coordinator.close()
+        return {row.error_code for each in response.topics for row in each.partitions} == {0}
+
+    await until_answered(is_committed, within_s=60, pause_s=0.1)
+    await client.close()
+    return found[0]

@@ -95,7 +95,7 @@ ONLY_DYNAMIC = "These configurations have no effect in a file, since they can on
 
 @pytest.mark.parametrize(("changes", "sentences"), [
     ({"num.partition": "3", "a.b": "4"},
-     ["These configurations are not known and have no effect: a.b, num.partition."]),
+     ["These configurations are not known and have no effect: a.b, num.partition (did you mean num.partitions?)."]),
     ({"leader.replication.throttled.rate": "5"},
      [ONLY_DYNAMIC + "leader.replication.throttled.rate."]),
     # One line for each feature, whatever its keys are called

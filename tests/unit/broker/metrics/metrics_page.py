@@ -111,12 +111,14 @@ the active controller. Labels are `topic`, `partition` and `consumergroup`.
 
 A coordinator knows the end of a partition of which it has a replica; \
 as a follower it knows the high watermark as of its last Fetch.
-In a cluster in which each broker has a replica of each partition every lag is exported. \
-Where the coordinator has no replica,
-`kafka_consumergroup_lag` of that partition is missing, and so is the sum of its topic: \
+The ends of other partitions are asked of their leaders before a page is written (ListOffsets, for at most a second), \
+so that each of
+them appears on the second page that needs it, and no request is sent while no page is read. \
+Where a leader does not answer,
+`kafka_consumergroup_lag` of its partitions is missing, and so is the sum of their topic: \
 the recording rule `ottla:consumergroup_lag` of
 the shipped rules ([OPERATING](OPERATING.md#dashboards-and-alerts)) joins the committed offset and the leader's \
-`kafka_topic_partition_current_offset`, and has all of them.
+`kafka_topic_partition_current_offset`.
 """
 
 
