@@ -9,12 +9,13 @@ Source: KafkaRaftServer and SharedServer of Kafka 4.3.1.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ottla import VERSION
 from ottla.broker.membership.lifecycle import RegistrationRefused
+from ottla.broker.network import Dispatch
 from ottla.broker.roles.broker import BrokerRole
 from ottla.broker.roles.controller import ControllerRole
 from ottla.broker.roles.directories import CannotStart, Directories
@@ -58,10 +59,18 @@ class Node:
         directories.on_failure = self._on_dir_failure_in_a_thread
 
     @classmethod
-    async def start(cls, runtime: Runtime, config: BrokerConfig, *, files: Files | None = None) -> Self:
+    async def start(
+        cls,
+        runtime: Runtime,
+        config: BrokerConfig,
+        *,
+        files: Files | None = None,
+        around_requests: Callable[[Dispatch], Dispatch] = lambda dispatch: dispatch,
+    ) -> Self:
         """Start the node's roles; returns when it serves requests. Raises CannotStart.
 
-        `files`: the file system; None is the operating system's.
+        `files`: the file system; None is the operating system's. `around_requests` may put something around what
+        handles the requests of clients and other brokers, as tests that inject faults.
         """
         roles = [
             name for name, has in (("broker", config.is_broker), ("controller", config.is_controller)) if has
@@ -81,7 +90,7 @@ class Node:
         directories = await Directories.lock(runtime, config, files)
         node = cls(runtime, config, directories)
         try:
-            await node._start(files)
+            await node._start(files, around_requests)
         except BaseException as error:
             await node._abort_start()
             if isinstance(
@@ -92,7 +101,7 @@ class Node:
             raise
         return node
 
-    async def _start(self, files: Files) -> None:
+    async def _start(self, files: Files, around_requests: Callable[[Dispatch], Dispatch]) -> None:
         runtime, config, controller = self._runtime, self._config, self._controller_role
         if config.metrics_listeners:
             try:
@@ -117,6 +126,7 @@ class Node:
                 self._directories,
                 self._quorum,
                 remote=await self._open_remote_tier(files),
+                around_requests=around_requests,
                 on_failure=self._fail,
             )
             if self.metrics is not None:
@@ -152,6 +162,18 @@ class Node:
     def controller_listeners(self) -> tuple[Listener, ...]:
         """The controller's listeners; empty if this node is no controller."""
         return self._controller_role.listeners if self._controller_role is not None else ()
+
+    async def run_due_maintenance(self) -> None:
+        """Run the maintenance of logs that is due now, as retention: for tests that have moved the clock."""
+        if self._broker_role is not None:
+            await self._broker_role.maintenance.run_due()
+
+    def break_connections(self) -> None:
+        """Break the connections of clients and other nodes, as the end of the process does: for tests that kill it."""
+        roles = (self._broker_role, self._controller_role)
+        for server in (role.server for role in roles if role is not None):
+            for connection in list(server.connections):
+                connection.abort()
 
     def unreadiness(self) -> str | None:
         """The reason why this node does not serve, in one sentence; None: it serves."""

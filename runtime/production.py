@@ -92,14 +92,19 @@ class ProductionRuntime:
     Created inside the running loop of the node.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        now_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.random = random.Random()
         #: Bound once, since each request reads it several times. The loop's own clock counts whole milliseconds
         #: with uvloop, in which most requests take no time, and a reading costs more than twice as much.
-        self.monotonic = time.monotonic
+        self.monotonic = monotonic
         #: Wall clock, ms since 1970. Bound, too.
-        self.now_ms = wall_clock_ms
+        self.now_ms = now_ms
         self.call_later = self.loop.call_later
         self.turns = LoopTurns(self)
         self._tasks = Supervisor(self.loop, self.random)

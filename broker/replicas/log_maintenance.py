@@ -88,6 +88,7 @@ class LogMaintenance:
             check=self._check_cleaning,
         )
         self._tasks: list[asyncio.Task[None]] = []
+        self._maintaining = asyncio.Lock()
         self._cleaner_backoff_ms = config().log_cleaner_backoff_ms
         #: When the cleaner has chosen a log last, on the monotonic clock, and how long the last compaction took.
         self.chose_to_clean_at_s = runtime.monotonic()
@@ -120,11 +121,16 @@ class LogMaintenance:
     async def _maintain(self) -> None:
         await asyncio.sleep(self._config().log_initial_task_delay_ms / 1000)
         while True:
+            await self.run_due()
+            await asyncio.sleep(_STEP_S)
+
+    async def run_due(self) -> None:
+        """Run the jobs of the log manager that are due; tests that have moved the clock call it, too."""
+        async with self._maintaining:
             if jobs := self._maintenance_jobs():
                 for job in jobs:
                     await self._run(job)
                 self._after_retention()
-            await asyncio.sleep(_STEP_S)
 
     def _maintenance_jobs(self) -> list[BackgroundJob]:
         try:

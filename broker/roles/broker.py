@@ -23,7 +23,7 @@ from ottla.broker.membership import cordoning
 from ottla.broker.membership.directory_assignments import DirectoryAssignments, misplaced
 from ottla.broker.membership.lifecycle import BrokerLifecycle
 from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.network import NetworkServer, NetworkSettings
+from ottla.broker.network import Dispatch, NetworkServer, NetworkSettings
 from ottla.broker.network.gate import Gate
 from ottla.broker.producer_ids import ProducerIdManager
 from ottla.broker.replicas.coordinator_partition_writer import CoordinatorPartitionWriter
@@ -69,15 +69,18 @@ class BrokerRole:
         role: QuorumRole,
         *,
         remote: "RemoteTier | None",
+        around_requests: Callable[[Dispatch], Dispatch],
         on_failure: Callable[[str], None],
     ) -> None:
         """Create the parts of the broker; `remote` is the remote tier, if there is one.
 
+        `around_requests` returns what handles requests instead of the broker's own dispatch, which it is given.
         `on_failure` is called with the reason, one sentence, if the node cannot continue.
         """
         self._runtime = runtime
         self._directories = directories
         self._logs = directories.logs
+        self._around_requests = around_requests
         self._on_failure = on_failure
         self._cluster_config = ClusterConfig(config, lambda: role.metadata.image)
         self._remote = remote
@@ -254,7 +257,7 @@ class BrokerRole:
         await broker.lifecycle.serve()
         await self._until_shown_unfenced()
         await broker.replicas.roles.idle()
-        self._gate.open(Dispatcher(broker, self.request_stats))
+        self._gate.open(self._around_requests(Dispatcher(broker, self.request_stats)))
         self.is_serving = True
         self.maintenance.start()
         if self._remote is not None:

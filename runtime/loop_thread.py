@@ -1,0 +1,78 @@
+"""A thread with an event loop and a production runtime of its own: for callers that have another loop, or none."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import uvloop
+
+from ottla.runtime.production import ProductionRuntime
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs coroutines of any thread on an event loop in a thread of its own, until `stop`."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
+        new_runtime: Callable[[], ProductionRuntime] = ProductionRuntime,
+    ) -> None:
+        """Start the thread, and wait until its loop runs; `new_runtime` is called on that loop."""
+        self._new_loop, self._new_runtime = new_loop, new_runtime
+        self._started: Future[tuple[asyncio.AbstractEventLoop, ProductionRuntime]] = Future()
+        self._stopping: asyncio.Event | None = None
+        # A daemon: a program that ends without `stop` does not wait for it.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+        self.loop, self.runtime = self._started.result()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the loop. [any thread]"""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop, and wait for its result. [any thread but the loop's]
+
+        A wait that is interrupted, by Ctrl-C for instance, cancels the coroutine.
+        """
+        future = self.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """Close the runtime and the loop, and wait for the thread. A second call does nothing. [any other thread]"""
+        if self._thread.is_alive() and self._stopping is not None:
+            self.loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+
+    def kill(self, last: Callable[[], object]) -> None:
+        """Call `last` on the loop, and stop; what fails meanwhile is not reported. [any other thread]"""
+        self.loop.call_soon_threadsafe(self.loop.set_exception_handler, lambda _loop, _context: None)
+        self.loop.call_soon_threadsafe(last)
+        self.stop()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=self._new_loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        try:
+            runtime = self._new_runtime()
+        except BaseException as error:
+            self._started.set_exception(error)
+            raise
+        self._stopping = asyncio.Event()
+        self._started.set_result((asyncio.get_running_loop(), runtime))
+        try:
+            await self._stopping.wait()
+        finally:
+            await runtime.close()

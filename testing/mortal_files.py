@@ -1,0 +1,142 @@
+"""A file system whose process can be killed, and whose disk can be full, slow or broken.
+
+Its faults are those of a real disk as a broker meets them: an operation raises OSError, or takes long. `die` is the end
+of the process: no operation succeeds any more, and what was open is closed, locks included, as the kernel does it.
+"""
+
+import errno
+import mmap
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ottla.storage.files import Buffer, Files
+
+
+class MortalFiles(Files):
+    """The operating system's files, for one life of a broker in a process that goes on afterwards."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: set[int] = set()
+        self._is_dead = False
+        #: The error with which writes fail, as `errno.ENOSPC`; None: they do not.
+        self.write_error: int | None = None
+        #: The error with which reads and flushes fail, too, as `errno.EIO`.
+        self.error: int | None = None
+        #: How long each write and flush takes, in seconds.
+        self.delay_s = 0.0
+        #: Operations that a fault has made fail, or has delayed.
+        self.struck = 0
+
+    def die(self) -> None:
+        """End the life of the process: its files are closed and its locks are released. [any thread]"""
+        with self._lock:
+            self._is_dead = True
+            opened, self._open = self._open, set()
+        for fd in opened:
+            os.close(fd)
+
+    # -- open files -------------------------------------------------------------------------------------
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
+        """Open a file by a descriptor that `die` closes."""
+        self._check(path)
+        with self._lock:
+            fd = super().open(path, write=write, create=create)
+            self._open.add(fd)
+        return fd
+
+    def close(self, fd: int) -> None:
+        """Close the descriptor; after the end of the process it is closed already, and may be another file's."""
+        with self._lock:
+            if self._is_dead:
+                return
+            self._open.discard(fd)
+        super().close(fd)
+
+    def pread(self, fd: int, size: int, position: int, *, may_block: bool = True) -> bytes:
+        """Read from the file, unless the disk is broken."""
+        self._check(None)
+        return super().pread(fd, size, position, may_block=may_block)
+
+    def pwrite(self, fd: int, data: Buffer, position: int) -> None:
+        """Write to the file, unless the disk is full or broken."""
+        self._check_writing()
+        super().pwrite(fd, data, position)
+
+    def writev(self, fd: int, buffers: Sequence[Buffer], position: int) -> None:
+        """Write to the file, unless the disk is full or broken."""
+        self._check_writing()
+        super().writev(fd, buffers, position)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Truncate or extend the file, unless the disk is broken."""
+        self._check(None)
+        super().truncate(fd, size)
+
+    def size(self, fd: int) -> int:
+        """Return the size of the file in bytes."""
+        self._check(None)
+        return super().size(fd)
+
+    def map(self, fd: int, size: int) -> mmap.mmap:
+        """Map the file, unless the disk is broken."""
+        self._check(None)
+        return super().map(fd, size)
+
+    def fsync(self, fd: int) -> None:
+        """Flush the file, unless the disk is broken."""
+        self._check(None)
+        self._pause()
+        super().fsync(fd)
+
+    # -- by path ----------------------------------------------------------------------------------------
+
+    def read(self, path: Path) -> bytes:
+        """Read the whole file, unless the disk is broken."""
+        self._check(path)
+        return super().read(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename the file, unless the disk is broken."""
+        self._check(source)
+        super().rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        """Delete the file, unless the disk is broken."""
+        self._check(path)
+        super().unlink(path)
+
+    def make_dir(self, path: Path) -> bool:
+        """Create the directory, unless the disk is full or broken."""
+        self._check_writing()
+        return super().make_dir(path)
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove the directory, unless the disk is broken."""
+        self._check(path)
+        super().remove_tree(path)
+
+    def _check_writing(self) -> None:
+        self._check(None)
+        if self.write_error is not None:
+            self.struck += 1
+            raise OSError(self.write_error, os.strerror(self.write_error))
+        self._pause()
+
+    def _check(self, path: Path | None) -> None:
+        if self._is_dead:
+            raise OSError(
+                errno.EBADF, "The process was killed by a test", *([] if path is None else [str(path)])
+            )
+        if self.error is not None:
+            self.struck += 1
+            raise OSError(self.error, os.strerror(self.error), *([] if path is None else [str(path)]))
+
+    def _pause(self) -> None:
+        if self.delay_s:
+            self.struck += 1
+            time.sleep(self.delay_s)
