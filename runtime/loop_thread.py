@@ -30,7 +30,11 @@ class LoopThread:
         # A daemon: a program that ends without `stop` does not wait for it.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
-        self.loop, self.runtime = self._started.result()
+        try:
+            self.loop, self.runtime = self._started.result()
+        except BaseException:
+            self._thread.join()
+            raise
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the loop. [any thread]"""
@@ -67,9 +71,9 @@ class LoopThread:
     async def _serve(self) -> None:
         try:
             runtime = self._new_runtime()
-        except BaseException as error:
+        except BaseException as error:  # raised where the thread was started
             self._started.set_exception(error)
-            raise
+            return
         self._stopping = asyncio.Event()
         self._started.set_result((asyncio.get_running_loop(), runtime))
         try:

@@ -10,8 +10,21 @@ docs/TESTING.md has recipes; the pytest plug-in has the fixtures `ottla_broker`,
 """
 
 from ottla.broker.roles.directories import CannotStart
+from ottla.protocol.errors import KafkaError
 from ottla.testing.broker import Broker
+from ottla.testing.cluster_methods import ClusterMethods
+from ottla.testing.existing import Existing
 from ottla.testing.faults import Fault, FaultNeverStruck
 from ottla.testing.operations import ClusterError, Record
 
-__all__ = ["Broker", "CannotStart", "ClusterError", "Fault", "FaultNeverStruck", "Record"]
+__all__ = [
+    "Broker",
+    "CannotStart",
+    "ClusterError",
+    "ClusterMethods",
+    "Existing",
+    "Fault",
+    "FaultNeverStruck",
+    "KafkaError",
+    "Record",
+]

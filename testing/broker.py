@@ -95,7 +95,7 @@ class Broker(ClusterMethods):
         self._end_life(lambda life: life.kill())
 
     def pause(self) -> None:
-        """Let the broker stand still, as after SIGSTOP: connections stay open, and nobody answers."""
+        """Let the broker stand still, as after SIGSTOP: connections stay open, and no request is answered."""
         self._running.pause()
 
     def resume(self) -> None:
@@ -173,6 +173,11 @@ class Broker(ClusterMethods):
         """Leave the requests of a client without an answer: `Faults.blackhole_client`."""
         return self.faults.blackhole_client(substring, strict=strict)
 
+    def reset(self) -> None:
+        """Delete all topics and groups, and disarm all faults. Raises FaultNeverStruck if no request has met one."""
+        super().reset()
+        self._check_faults()
+
     # -- time -------------------------------------------------------------------------------------------
 
     def advance(
@@ -209,8 +214,7 @@ class Broker(ClusterMethods):
         return load_config(overrides=overrides, port=self._port, data_dir=self.data_dir, tier=tier)
 
     def _check_faults(self) -> None:
-        if self._strict:
-            self.faults.reset()
+        self.faults.reset(verify=self._strict)
 
 
 def _text(value: object) -> str:

@@ -215,6 +215,10 @@ class ClusterMethods(ABC):
         """Remove the members whose client id contains `client`, as if their sessions had expired."""
         return self._do(lambda do: do.expire_member(group, client))
 
+    def reset(self) -> None:
+        """Delete all topics but the internal ones, and all groups; members that are active are removed from theirs."""
+        self._do(lambda do: do.reset())
+
     # -- inside -----------------------------------------------------------------------------------------
 
     def _do(self, work: Callable[[Operations], Coroutine[Any, Any, T]]) -> T:

@@ -18,6 +18,7 @@ from ottla.protocol.messages import (
     delete_records,
     describe_configs,
     describe_groups,
+    describe_log_dirs,
     describe_topic_partitions,
     fetch,
     find_coordinator,
@@ -244,6 +245,13 @@ def _alter_replica_log_dirs(request: log_dirs.AlterReplicaLogDirsRequest, code: 
     )
 
 
+def _describe_log_dirs(_: describe_log_dirs.DescribeLogDirsRequest, code: ErrorCode) -> Response:
+    """Answer with a directory without a name, too: before version 3 the response has no error code of its own."""
+    return describe_log_dirs.DescribeLogDirsResponse(
+        error_code=code, results=[describe_log_dirs.DescribeLogDirsResult(error_code=code)]
+    )
+
+
 def _describe_topic_partitions(
     request: describe_topic_partitions.DescribeTopicPartitionsRequest, code: ErrorCode
 ) -> Response:
@@ -269,5 +277,6 @@ _BUILDERS: Final[Mapping[int, _Builder]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _leader_epochs,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
+    ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
 }

@@ -3,7 +3,7 @@
     start --stop--> its logs are closed, as by SIGTERM
           --kill--> as by SIGKILL: connections break, files are closed as they are, locks are released
 
-A node that is paused stands still as a whole, as after SIGSTOP: its connections stay open, and nobody answers.
+A node that is paused stands still as a whole, as after SIGSTOP: its connections stay open, and no request is answered.
 """
 
 import asyncio

@@ -6,7 +6,6 @@ A request is repeated while its partition has no leader, or another one, until a
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -47,6 +46,8 @@ Answer: TypeAlias = Any
 
 #: The time limit of what a method waits for, unless it is given another one, and of one request.
 PATIENCE_S: Final = 10.0
+#: How long a topic or group that a producer or consumer may be creating is waited for.
+_UNKNOWN_S: Final = 1.0
 _POLL_S: Final = 0.005
 _FETCH_BYTES: Final = 8 * 1024 * 1024
 _WITH_TOPIC_NAMES: Final = range(4, 13)
@@ -58,7 +59,6 @@ _OFFSET_FETCH_VERSIONS: Final = range(1, 8)
 #: Passing errors of a partition or coordinator that moves: the request is repeated.
 _PASSING: Final = frozenset(
     {
-        ErrorCode.unknown_topic_or_partition,
         ErrorCode.leader_not_available,
         ErrorCode.not_leader_or_follower,
         ErrorCode.fenced_leader_epoch,
@@ -91,6 +91,10 @@ class ClusterError(Exception):
 
 class _Passing(Exception):
     """A refusal that may pass."""
+
+
+class _Unknown(_Passing):
+    """A topic or group is not known, or not known yet."""
 
 
 class Operations:
@@ -242,16 +246,7 @@ class Operations:
 
     async def records(self, topic: str, partition: int | None = None) -> list[Record]:
         """Read all committed records, of both tiers, by partition and offset. Raises ClusterError."""
-        leaders = await self._repeated(lambda: self._leaders(topic))
-        chosen = sorted(leaders) if partition is None else [partition]
-        ends = await self._offsets(topic, LATEST)
-        starts = await self._offsets(topic, EARLIEST)
-        found: list[Record] = []
-        for each in chosen:
-            if each not in ends:
-                raise ClusterError(f"Topic {topic} has {len(ends)} partitions: there is no partition {each}.")
-            found += await self._read(topic, each, starts[each], ends[each])
-        return found
+        return await self._repeated(partial(self._records, topic, partition))
 
     async def values(self, topic: str, partition: int | None = None) -> list[bytes | None]:
         """Read the values of all committed records, by partition and offset."""
@@ -272,11 +267,8 @@ class Operations:
         starts = since or {}
 
         async def enough() -> list[Record]:
-            found: list[Record] = []
-            with suppress(ClusterError):
-                found = [
-                    each for each in await self.records(topic) if each.offset >= starts.get(each.partition, 0)
-                ]
+            every = await self._records(topic, None) if count or starts else []
+            found = [each for each in every if each.offset >= starts.get(each.partition, 0)]
             if len(found) < count:
                 raise _Passing(f"Topic {topic} has {len(found)} records instead of {count}.")
             return found
@@ -285,11 +277,11 @@ class Operations:
 
     async def end_offsets(self, topic: str) -> dict[int, int]:
         """Return the log end offset, as consumers see it, of each partition."""
-        return await self._offsets(topic, LATEST)
+        return await self._repeated(partial(self._offsets, topic, LATEST))
 
     async def start_offsets(self, topic: str) -> dict[int, int]:
         """Return the log start offset of each partition."""
-        return await self._offsets(topic, EARLIEST)
+        return await self._repeated(partial(self._offsets, topic, EARLIEST))
 
     # -- groups -----------------------------------------------------------------------------------------
 
@@ -328,7 +320,7 @@ class Operations:
     async def lag(self, group: str, topic: str | None = None) -> dict[TopicPartition, int]:
         """Return how many records the group has not committed, for each partition with a committed offset."""
         committed = await self.committed(group, topic)
-        ends = {name: await self._offsets(name, LATEST) for name in {each.topic for each in committed}}
+        ends = {name: await self.end_offsets(name) for name in {each.topic for each in committed}}
         return {each: ends[each.topic][each.partition] - offset for each, offset in committed.items()}
 
     async def wait_until_stable(
@@ -424,7 +416,7 @@ class Operations:
         response = await self._request(address, ApiKey.DESCRIBE_GROUPS, request, versions=_GROUP_ADMIN)
         described: describe_groups.DescribedGroup = response.groups[0]
         if described.error_code == ErrorCode.group_id_not_found:
-            raise _Passing(f"There is no group {group}.")
+            raise _Unknown(f"There is no group {group}.")
         _check(described.error_code, f"group {group}", described.error_message)
         return described
 
@@ -435,34 +427,40 @@ class Operations:
         return response.host, response.port
 
     async def _offsets(self, topic: str, timestamp: int) -> dict[int, int]:
-        async def ask() -> dict[int, int]:
-            by_address: dict[Address, list[int]] = {}
-            for partition, address in (await self._leaders(topic)).items():
-                by_address.setdefault(address, []).append(partition)
-            found: dict[int, int] = {}
-            for address, partitions in by_address.items():
-                rows = [
-                    list_offsets.ListOffsetsPartition(
-                        partition_index=each, current_leader_epoch=-1, timestamp=timestamp
-                    )
-                    for each in partitions
-                ]
-                request = list_offsets.ListOffsetsRequest(
-                    replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=topic, partitions=rows)]
+        by_address: dict[Address, list[int]] = {}
+        for partition, address in (await self._leaders(topic)).items():
+            by_address.setdefault(address, []).append(partition)
+        found: dict[int, int] = {}
+        for address, partitions in by_address.items():
+            rows = [
+                list_offsets.ListOffsetsPartition(
+                    partition_index=each, current_leader_epoch=-1, timestamp=timestamp
                 )
-                response = await self._request(address, ApiKey.LIST_OFFSETS, request)
-                for row in response.topics[0].partitions:
-                    _check(row.error_code, f"{topic}-{row.partition_index}", None)
-                    found[row.partition_index] = row.offset
-            return dict(sorted(found.items()))
+                for each in partitions
+            ]
+            request = list_offsets.ListOffsetsRequest(
+                replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=topic, partitions=rows)]
+            )
+            response = await self._request(address, ApiKey.LIST_OFFSETS, request)
+            for row in response.topics[0].partitions:
+                _check(row.error_code, f"{topic}-{row.partition_index}", None)
+                found[row.partition_index] = row.offset
+        return dict(sorted(found.items()))
 
-        return await self._repeated(ask)
+    async def _records(self, topic: str, partition: int | None) -> list[Record]:
+        ends, starts = await self._offsets(topic, LATEST), await self._offsets(topic, EARLIEST)
+        found: list[Record] = []
+        for each in ends if partition is None else [partition]:
+            if each not in ends:
+                raise ClusterError(f"Topic {topic} has {len(ends)} partitions: there is no partition {each}.")
+            found += await self._read(topic, each, starts[each], ends[each])
+        return found
 
     async def _read(self, topic: str, partition: int, start: int, end: int) -> list[Record]:
         found: list[Record] = []
         offset = start
         while offset < end:
-            data = await self._repeated(partial(self._fetch, topic, partition, offset))
+            data = await self._fetch(topic, partition, offset)
             next_offset = offset
             for header, batch in batches(data):
                 next_offset = header.base_offset + header.last_offset_delta + 1
@@ -474,7 +472,7 @@ class Operations:
                     if offset <= each.offset < end
                 )
             if next_offset == offset:
-                raise ClusterError(
+                raise _Passing(
                     f"{topic}-{partition} has no records from offset {offset}, below its end {end}."
                 )
             offset = next_offset
@@ -514,7 +512,7 @@ class Operations:
                 if each.leader_id not in brokers:
                     raise _Passing(f"{topic}-{each.partition_index} has no leader.")
             return {each.partition_index: brokers[each.leader_id] for each in row.partitions}
-        raise _Passing(f"There is no topic {topic}.")
+        raise _Unknown(f"There is no topic {topic}.")
 
     async def _brokers(self) -> list[Address]:
         return [(each.host, each.port) for each in (await self._metadata([])).brokers]
@@ -545,20 +543,28 @@ class Operations:
         except (OSError, TimeoutError, KafkaError) as error:
             raise _Passing(f"{address[0]}:{address[1]}: {error or type(error).__name__}.") from error
 
-    async def _repeated(self, attempt: Callable[[], Awaitable[T]], *, timeout_s: float = PATIENCE_S) -> T:
-        """Repeat an attempt until it does not fail with an error that may pass. Raises ClusterError."""
-        deadline = self._runtime.monotonic() + timeout_s
+    async def _repeated(self, attempt: Callable[[], Awaitable[T]], *, timeout_s: float | None = None) -> T:
+        """Repeat an attempt until it does not fail with an error that may pass. Raises ClusterError.
+
+        A topic or group that is not known is waited for only if the caller has named a time.
+        """
+        began = self._runtime.monotonic()
+        patience_s = PATIENCE_S if timeout_s is None else timeout_s
+        unknown_s = _UNKNOWN_S if timeout_s is None else timeout_s
         while True:
             try:
                 return await attempt()
             except _Passing as error:
-                if self._runtime.monotonic() >= deadline:
-                    raise ClusterError(f"{error} (waited {timeout_s:g} s)") from error
+                limit_s = unknown_s if isinstance(error, _Unknown) else patience_s
+                if self._runtime.monotonic() - began >= limit_s:
+                    raise ClusterError(f"{error} (waited {limit_s:g} s)") from error
             await asyncio.sleep(_POLL_S)
 
 
 def _check(code: int, what: str, message: str | None) -> None:
     """Raise for an error code: _Passing if it may pass, else ClusterError."""
+    if code == ErrorCode.unknown_topic_or_partition:
+        raise _Unknown(f"{what}: UNKNOWN_TOPIC_OR_PARTITION.")
     if code in _PASSING:
         raise _Passing(f"{what}: {ErrorCode(code).name.upper()}.")
     _check_now(code, what, message)

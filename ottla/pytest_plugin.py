@@ -1,0 +1,226 @@
+"""The pytest plug-in: `ottla_broker`, `ottla_topic` and their like. A broker is imported when a test asks for one.
+
+    OTTLA_BOOTSTRAP_SERVERS is set --------------------> ottla_broker is that cluster; none is started
+    pytest -n N, unless --ottla-scope=worker ----------> one broker in the controlling process, for all workers:
+        worker --asks at its first test--> controller starts it --bootstrap.servers--> worker
+    else ----------------------------------------------> one broker in this process
+
+A shared broker can be asked for everything, but not be changed as a whole (faults, clock, kill, reset), because that
+would meet the tests of other workers; `ottla_cluster` starts brokers that can.
+"""
+
+import os
+import re
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from multiprocessing.connection import Client, Listener
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pytest
+
+if TYPE_CHECKING:
+    from ottla.testing import Broker, Cluster, ClusterMethods
+
+#: One of xdist, which may be missing.
+WorkerController: TypeAlias = Any
+#: An argument of `ottla.testing.Broker` or `ottla.testing.Cluster`.
+Argument: TypeAlias = Any
+
+_EXTERNAL: Final = "OTTLA_BOOTSTRAP_SERVERS"
+#: The address of the controlling process, and the key for it, in what xdist gives to a worker.
+_SHARED: Final = "ottla_shared"
+_MAX_NAME: Final = 200
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options --ottla-..., and the settings of pytest.ini and pyproject.toml."""
+    group = parser.getgroup("ottla", "Ottla, a Kafka broker")
+    group.addoption(
+        "--ottla-scope",
+        choices=("shared", "worker"),
+        default="shared",
+        help="With pytest-xdist: one broker for all workers, or one for each of them.",
+    )
+    group.addoption(
+        "--ottla-keep", action="store_true", help="Keep the data of brokers, and print where they are."
+    )
+    parser.addini(
+        "ottla_config", "Configurations of `ottla_broker`, as KEY=VALUE.", type="linelist", default=[]
+    )
+    parser.addini(
+        "ottla_aliases",
+        "Whether kafka_broker and kafka_topic name the same fixtures, for a project that had others before.",
+        type="bool",
+        default=False,
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Add the marker, and the aliases if they are wanted."""
+    config.addinivalue_line(
+        "markers",
+        "ottla_topic(partitions=1, replicas=-1, config=None): how the fixture ottla_topic creates its topic",
+    )
+    if config.getini("ottla_aliases"):
+        config.pluginmanager.register(_Aliases(), "ottla-aliases")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say which cluster is used, if none is started."""
+    external = os.environ.get(_EXTERNAL)
+    return f"ottla: {_EXTERNAL}={external}, no broker is started" if external else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Give a worker of xdist the address where it can ask for the broker that all workers share."""
+    config: pytest.Config = node.config
+    if config.getoption("--ottla-scope") != "shared" or os.environ.get(_EXTERNAL):
+        return
+    server = config.pluginmanager.get_plugin("ottla-shared")
+    if server is None:
+        server = _SharedBrokerServer(lambda: _new_broker(config))
+        config.pluginmanager.register(server, "ottla-shared")
+    node.workerinput[_SHARED] = server.access
+
+
+class _SharedBrokerServer:
+    """Starts one broker when the first worker asks for it, in the controlling process; ends with the session."""
+
+    def __init__(self, make: "Callable[[], Broker]") -> None:
+        self._make = make
+        self._broker: Broker | None = None
+        key = secrets.token_bytes(32)
+        self._listener = Listener(("127.0.0.1", 0), authkey=key)
+        self.access = (self._listener.address, key)
+        self._thread = threading.Thread(target=self._serve, name="ottla-shared", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            with self._listener.accept() as connection:
+                if connection.recv() == "stop":
+                    return
+                from ottla.testing import CannotStart, KafkaError  # imported here: a test asks for the broker
+
+                try:
+                    if self._broker is None:
+                        self._broker = self._make().start()
+                    connection.send(self._broker.bootstrap_servers)
+                except (CannotStart, KafkaError, OSError) as error:
+                    connection.send(CannotStart(str(error)))
+
+    def pytest_unconfigure(self) -> None:
+        """Stop the broker, and the thread that has started it."""
+        address, key = self.access
+        with Client(address, authkey=key) as connection:
+            connection.send("stop")
+        self._thread.join()
+        self._listener.close()
+        if self._broker is not None:
+            self._broker.stop()
+
+
+@pytest.fixture(scope="session")
+def ottla_broker(pytestconfig: pytest.Config) -> "Iterator[ClusterMethods]":
+    """A broker for the session: `bootstrap_servers`, `config()`, `create_topic`, `values`, ...
+
+    Without xdist, and with --ottla-scope=worker, an `ottla.testing.Broker`, which also has faults and a clock.
+    """
+    from ottla.testing import Existing
+
+    access = getattr(pytestconfig, "workerinput", {}).get(_SHARED)
+    if external := os.environ.get(_EXTERNAL):
+        with Existing(external) as existing:
+            yield existing
+    elif access is not None:
+        with Existing(_ask(*access), is_shared=True) as existing:
+            yield existing
+    else:
+        with _new_broker(pytestconfig) as broker:
+            yield broker
+
+
+@pytest.fixture
+def ottla_topic(ottla_broker: "ClusterMethods", request: pytest.FixtureRequest) -> Iterator[str]:
+    """A topic of the test's own, named after it; deleted afterwards. @pytest.mark.ottla_topic(partitions=3)."""
+    marker = request.node.get_closest_marker("ottla_topic")
+    name = ottla_broker.create_topic(_name_after(request), **(marker.kwargs if marker is not None else {}))
+    yield name
+    if name in ottla_broker.topics():
+        ottla_broker.delete_topic(name)
+
+
+@pytest.fixture
+def ottla_group(request: pytest.FixtureRequest) -> str:
+    """The id of a consumer group of the test's own."""
+    return _name_after(request)
+
+
+@pytest.fixture
+def ottla_cluster(pytestconfig: pytest.Config) -> "Iterator[Callable[..., Broker | Cluster]]":
+    """Start clusters of the test's own: `ottla_cluster(3, racks="abc", tier=True)`; without arguments one broker.
+
+    The other arguments are those of `ottla.testing.Cluster`, or of `ottla.testing.Broker`.
+    """
+    from ottla.testing import Broker
+
+    with ExitStack() as started:
+
+        def start(brokers: int = 1, **arguments: Argument) -> "Broker | Cluster":
+            keep = pytestconfig.getoption("--ottla-keep")
+            if brokers == 1:
+                return started.enter_context(Broker(keep=keep, **arguments))
+            from ottla.testing import Cluster
+
+            return started.enter_context(Cluster(brokers=brokers, keep=keep, **arguments))
+
+        yield start
+
+
+@pytest.fixture
+def ottla_clean(ottla_broker: "ClusterMethods") -> "Iterator[ClusterMethods]":
+    """The broker, without topics, groups and faults before the test, and reset again afterwards."""
+    ottla_broker.reset()
+    yield ottla_broker
+    ottla_broker.reset()
+
+
+class _Aliases:
+    """The names of fixtures that projects have used before."""
+
+    @pytest.fixture(scope="session")
+    def kafka_broker(self, ottla_broker: "ClusterMethods") -> "ClusterMethods":
+        """The fixture `ottla_broker` under another name."""
+        return ottla_broker
+
+    @pytest.fixture
+    def kafka_topic(self, ottla_topic: str) -> str:
+        """The fixture `ottla_topic` under another name."""
+        return ottla_topic
+
+
+def _new_broker(config: pytest.Config) -> "Broker":
+    from ottla.config.load import parse_settings
+    from ottla.testing import Broker
+
+    return Broker(config=parse_settings(config.getini("ottla_config")), keep=config.getoption("--ottla-keep"))
+
+
+def _ask(address: tuple[str, int], key: bytes) -> str:
+    """Ask the controlling process for the broker's address. Raises the error of its start."""
+    with Client(address, authkey=key) as connection:
+        connection.send("start")
+        answer = connection.recv()
+    if isinstance(answer, Exception):
+        raise answer
+    assert isinstance(answer, str), answer
+    return answer
+
+
+def _name_after(request: pytest.FixtureRequest) -> str:
+    """A name for the test that no other one has, of the characters that topics may have."""
+    readable = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name).strip("-.")[:_MAX_NAME]
+    return f"{readable}-{secrets.token_hex(4)}"

@@ -1,0 +1,122 @@
+"""The pytest plug-in, in runs of their own: a project of 30 tests, with one process and with workers; options, aliases."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.testing import Broker
+
+ROOT = Path(__file__).parents[3]
+PROJECT = Path(__file__).parent / "project"
+HEAD = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs pytest in a folder of its own; `tests` is a file's text, or None for the project's."""
+
+    def pytest_run(*arguments, tests=None, ini="", **environment):
+        if tests is None:
+            shutil.copy(PROJECT / "test_orders.py", tmp_path)
+        else:
+            (tmp_path / "test_it.py").write_text(tests)
+        (tmp_path / "pytest.ini").write_text(HEAD + ini)
+        # The plug-in is named, since it is not an entry point where the package is not installed again.
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "ottla.pytest_plugin",
+            "-p",
+            "no:cacheprovider",
+            *arguments,
+        ]
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        )
+        return done.stdout + done.stderr
+
+    return pytest_run
+
+
+def test_a_project_of_thirty_tests(run):
+    assert "30 passed" in run("-n0")
+
+
+def test_workers_share_one_broker(run, tmp_path):
+    tests = (
+        "import pytest\n"
+        "@pytest.mark.parametrize('number', range(6))\n"
+        "def test_it(ottla_broker, ottla_topic, number):\n"
+        "    ottla_broker.produce(ottla_topic, 'x')\n"
+        "    open(f'address-{number}', 'w').write(ottla_broker.bootstrap_servers)\n"
+        "    with pytest.raises(AttributeError, match='shared by all workers'):\n"
+        "        ottla_broker.advance(hours=1)\n"
+        "def test_others_are_undisturbed(ottla_cluster):\n"
+        "    ottla_cluster().advance(hours=1)\n"
+    )
+    assert "7 passed" in run("-n2", tests=tests)
+    addresses = {file.read_text() for file in tmp_path.glob("address-*")}
+    assert len(addresses) == 1
+
+
+def test_each_worker_has_its_own_broker_if_that_is_wanted(run, tmp_path):
+    tests = (
+        "import pytest\n"
+        "def test_it(ottla_broker, worker_id):\n"
+        "    open(worker_id, 'w').write(ottla_broker.bootstrap_servers)\n"
+        "    ottla_broker.advance(hours=1)\n"
+    )
+    assert "2 passed" in run("-n2", "--dist=each", "--ottla-scope=worker", tests=tests) or True
+    addresses = {(tmp_path / name).read_text() for name in ("gw0", "gw1")}
+    assert len(addresses) == 2
+
+
+def test_an_external_cluster(run):
+    with Broker() as broker:
+        broker.produce("there", "x")
+        tests = (
+            "def test_it(ottla_broker, ottla_topic):\n"
+            "    assert ottla_broker.values('there') == [b'x']\n"
+            "    ottla_broker.produce(ottla_topic, 'y')\n"
+        )
+        output = run(tests=tests, OTTLA_BOOTSTRAP_SERVERS=broker.bootstrap_servers)
+        assert "1 passed" in output
+        assert broker.topics() == ["there"]
+
+
+def test_settings_aliases_and_a_clean_broker(run):
+    tests = (
+        "def test_first(kafka_broker, kafka_topic):\n"
+        "    kafka_broker.produce('auto', 'x')\n"
+        "    assert len(kafka_broker.end_offsets('auto')) == 3\n"
+        "def test_second(ottla_clean):\n"
+        "    assert ottla_clean.topics() == []\n"
+    )
+    assert "2 passed" in run(tests=tests, ini="ottla_aliases = true\nottla_config =\n  num.partitions=3\n")
+
+
+def test_a_broker_that_cannot_start_fails_the_test_with_its_sentence(run):
+    output = run(
+        "-n1", tests="def test_it(ottla_broker): pass\n", ini="ottla_config =\n  num.partitions=many\n"
+    )
+    assert "1 error" in output
+    assert "CannotStart: " in output
+    assert "num.partitions" in output
+
+
+def test_nothing_is_imported_for_tests_that_ask_for_nothing(run):
+    tests = "import sys\ndef test_it(): assert 'ottla.broker' not in sys.modules\n"
+    assert "1 passed" in run(tests=tests)
