@@ -35,6 +35,8 @@ from ottla.storage.manager.log_manager import InconsistentMetaProperties
 if TYPE_CHECKING:
     from ottla.broker.roles.metrics import MetricsRole
     from ottla.broker.tiering.remote_tier import RemoteTier
+    from ottla.controller.controller import Controller
+    from ottla.remote.storage_manager import RemoteStorageManager
 
 __all__ = ["CannotStart", "Node"]
 
@@ -66,11 +68,13 @@ class Node:
         *,
         files: Files | None = None,
         around_requests: Callable[[Dispatch], Dispatch] = lambda dispatch: dispatch,
+        around_store: "Callable[[RemoteStorageManager], RemoteStorageManager]" = lambda store: store,
     ) -> Self:
         """Start the node's roles; returns when it serves requests. Raises CannotStart.
 
         `files`: the file system; None is the operating system's. `around_requests` may put something around what
-        handles the requests of clients and other brokers, as tests that inject faults.
+        handles the requests of clients and other brokers, as tests that inject faults; `around_store` around the
+        store of the remote tier, except for what a transfer process does.
         """
         roles = [
             name for name, has in (("broker", config.is_broker), ("controller", config.is_controller)) if has
@@ -90,7 +94,7 @@ class Node:
         directories = await Directories.lock(runtime, config, files)
         node = cls(runtime, config, directories)
         try:
-            await node._start(files, around_requests)
+            await node._start(files, around_requests, around_store)
         except BaseException as error:
             await node._abort_start()
             if isinstance(
@@ -101,7 +105,12 @@ class Node:
             raise
         return node
 
-    async def _start(self, files: Files, around_requests: Callable[[Dispatch], Dispatch]) -> None:
+    async def _start(
+        self,
+        files: Files,
+        around_requests: Callable[[Dispatch], Dispatch],
+        around_store: "Callable[[RemoteStorageManager], RemoteStorageManager]",
+    ) -> None:
         runtime, config, controller = self._runtime, self._config, self._controller_role
         if config.metrics_listeners:
             try:
@@ -125,7 +134,7 @@ class Node:
                 config,
                 self._directories,
                 self._quorum,
-                remote=await self._open_remote_tier(files),
+                remote=await self._open_remote_tier(files, around_store),
                 around_requests=around_requests,
                 on_failure=self._fail,
             )
@@ -137,7 +146,9 @@ class Node:
         if self._broker_role is not None:
             await self._until_failed(self._broker_role.start())
 
-    async def _open_remote_tier(self, files: Files) -> "RemoteTier | None":
+    async def _open_remote_tier(
+        self, files: Files, around_store: "Callable[[RemoteStorageManager], RemoteStorageManager]"
+    ) -> "RemoteTier | None":
         """The remote tier; None: it is not enabled. Raises CannotStart, OSError."""
         if not self._config.remote_log_storage_system_enable:
             return None
@@ -145,13 +156,20 @@ class Node:
             open_remote_tier,  # imported here: 65 modules, a tenth of a start
         )
 
-        return await open_remote_tier(self._runtime, self._config, self._quorum, self._directories, files)
+        return await open_remote_tier(
+            self._runtime, self._config, self._quorum, self._directories, files, around_store=around_store
+        )
 
     @property
     def broker(self) -> BrokerServices:
         """The services of the broker in this process; only where there is one."""
         assert self._broker_role is not None, "this node is no broker"
         return self._broker_role.broker
+
+    @property
+    def controller(self) -> "Controller | None":
+        """The controller in this process; None: this node is none."""
+        return self._quorum.controller
 
     @property
     def listeners(self) -> tuple[Listener, ...]:

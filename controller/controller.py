@@ -35,7 +35,7 @@ from ottla.controller.decision_lock import DecisionLock
 from ottla.controller.metadata_log import new_batches
 from ottla.controller.metadata_log.new_batches import NewBatch, batching
 from ottla.controller.metadata_log.transactions import TRANSACTION_MARKERS
-from ottla.controller.periodic import PeriodicTask, PeriodicTasks
+from ottla.controller.periodic import PeriodicTask, PeriodicTasks, expiring
 from ottla.controller.quorum.raft_client import RaftClient
 from ottla.controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from ottla.controller.result import Result
@@ -170,6 +170,25 @@ class Controller:
             refused = RequestTimedOut("The request was not committed in time.")
             return await self._made(refuse_in_steps(message, refused))
         return result.response
+
+    async def expire_session(self, broker_id: int) -> None:
+        """Fence a broker as if its session had expired, for tests that kill it; returns when that is committed.
+
+        Raises NotController.
+        """
+        task = expiring(broker_id)
+        while True:
+            await self._deciding.acquire()
+            try:
+                active = self._serving()
+                result, batches = await self._decided(active, task.decide)
+                done = await self._carry_out(active, result, batches)
+            finally:
+                self._deciding.release()
+            if done is not None:
+                await done
+            if not result.response:  # those whose sessions have expired before are fenced first
+                return
 
     # -- following the log -----------------------------------------------------------------------------
 

@@ -69,6 +69,16 @@ def _fence_stale_broker(state: ClusterState, now_ms: int) -> Steps[bool]:
     )
 
 
+def expiring(broker_id: int) -> PeriodicTask:
+    """Return the task that fences this broker as if its session had expired; a broker that is fenced stays so."""
+
+    def decide(state: ClusterState, now_ms: int) -> Steps[bool]:
+        state.sessions.expire(broker_id, now_ms=now_ms)
+        return (yield from _fence_stale_broker(state, now_ms))
+
+    return PeriodicTask("expireSession", lambda _: None, decide)
+
+
 PERIODIC_TASKS: Final = (
     PeriodicTask("writeNoOpRecord", lambda settings: settings.max_idle_interval_ms, _write_no_op),
     PeriodicTask(

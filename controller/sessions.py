@@ -85,6 +85,12 @@ class Sessions:
         session = self.of(broker_id)
         session.last_contact_ms = session.shutdown_offset = None
 
+    def expire(self, broker_id: int, *, now_ms: int) -> None:
+        """Treat the session as if no heartbeat had arrived within the timeout; one that has ended stays as it is."""
+        session = self._by_broker.get(broker_id)
+        if session is not None and session.last_contact_ms is not None:
+            session.last_contact_ms = min(session.last_contact_ms, now_ms - self.timeout_ms)
+
     def is_valid(self, broker_id: int, epoch: int, *, now_ms: int) -> bool:
         """Whether this incarnation has sent a heartbeat within the timeout."""
         session = self._by_broker.get(broker_id)

@@ -93,11 +93,13 @@ class MovableLoop(uvloop.Loop):
         self._set_alarm()
 
 
-def movable_runtime() -> ProductionRuntime:
-    """Create the runtime of the running loop, a `MovableLoop`, whose clocks it follows."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, MovableLoop), loop
-    return ProductionRuntime(
-        monotonic=lambda: time.monotonic() + loop.ahead_s,
-        now_ms=lambda: wall_clock_ms() + round(loop.ahead_s * 1000),
-    )
+class MovableRuntime(ProductionRuntime):
+    """The runtime of the running loop, a `MovableLoop`, whose clocks it follows."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, MovableLoop), loop
+        super().__init__(
+            monotonic=lambda: time.monotonic() + loop.ahead_s,
+            now_ms=lambda: wall_clock_ms() + round(loop.ahead_s * 1000),
+        )

@@ -23,6 +23,7 @@ from ottla.runtime.stalls import StallWatch
 from ottla.runtime.supervision import Supervisor
 from ottla.runtime.thread_pool import Threads, ThreadStarter
 from ottla.runtime.turns import LoopTurns
+from ottla.runtime.workers import Worker
 
 if TYPE_CHECKING:
     from ottla.runtime.spawned_worker import SpawnedWorker
@@ -193,7 +194,7 @@ class ProductionRuntime:
         for future in running:
             future.result()
 
-    def worker(self, module: str, setup: object) -> "SpawnedWorker":
+    def worker(self, module: str, setup: object) -> Worker | None:
         """A process of its own for work that would disturb the loop even from a thread; started by its first call."""
         from ottla.runtime.spawned_worker import SpawnedWorker  # imported here: multiprocessing takes 4 ms
 

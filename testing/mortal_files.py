@@ -1,40 +1,48 @@
-"""A file system whose process can be killed, and whose disk can be full, slow or broken.
+"""The files of one life of a broker, whose process can be killed, and whose disk can be full, slow or broken.
 
-Its faults are those of a real disk as a broker meets them: an operation raises OSError, or takes long. `die` is the end
-of the process: no operation succeeds any more, and what was open is closed, locks included, as the kernel does it.
+Faults are those of `ottla.testing.disk`. `die` is the end of the process: no operation succeeds any more, and what was
+open is closed, locks included, as the kernel does it.
 """
 
 import errno
 import mmap
 import os
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from ottla.storage.files import Buffer, Files
+from ottla.testing.disk import Disk
 
 
 class MortalFiles(Files):
     """The operating system's files, for one life of a broker in a process that goes on afterwards."""
 
-    def __init__(self) -> None:
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
         self._lock = threading.Lock()
         self._open: set[int] = set()
         self._is_dead = False
-        #: The error with which writes fail, as `errno.ENOSPC`; None: they do not.
-        self.write_error: int | None = None
-        #: The error with which reads and flushes fail, too, as `errno.EIO`.
-        self.error: int | None = None
-        #: How long each write and flush takes, in seconds.
-        self.delay_s = 0.0
-        #: Operations that a fault has made fail, or has delayed.
-        self.struck = 0
 
     def die(self) -> None:
-        """End the life of the process: its files are closed and its locks are released. [any thread]"""
+        """End the life of the process: its files are closed and its locks are released. [any thread]
+
+        Their descriptors stay taken until `release`: a thread that is about to write by one of them must not find
+        another file there.
+        """
         with self._lock:
             self._is_dead = True
+            if not self._open:
+                return
+            nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            for fd in self._open:
+                os.dup2(nowhere, fd, inheritable=False)
+            os.close(nowhere)
+
+    def release(self) -> None:
+        """Release the descriptors of a dead process; none of its threads runs any more. [any thread]"""
+        with self._lock:
+            assert self._is_dead
             opened, self._open = self._open, set()
         for fd in opened:
             os.close(fd)
@@ -44,18 +52,21 @@ class MortalFiles(Files):
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
         """Open a file by a descriptor that `die` closes."""
         self._check(path)
+        if create and not path.exists():
+            self._disk.meet_write(path)
         with self._lock:
+            self._check_life(path)
             fd = super().open(path, write=write, create=create)
             self._open.add(fd)
         return fd
 
     def close(self, fd: int) -> None:
-        """Close the descriptor; after the end of the process it is closed already, and may be another file's."""
+        """Close the descriptor; after the end of the process `release` does it."""
         with self._lock:
             if self._is_dead:
                 return
             self._open.discard(fd)
-        super().close(fd)
+            super().close(fd)
 
     def pread(self, fd: int, size: int, position: int, *, may_block: bool = True) -> bytes:
         """Read from the file, unless the disk is broken."""
@@ -90,7 +101,8 @@ class MortalFiles(Files):
     def fsync(self, fd: int) -> None:
         """Flush the file, unless the disk is broken."""
         self._check(None)
-        self._pause()
+        self._disk.delay()
+        self._check_life(None)
         super().fsync(fd)
 
     # -- by path ----------------------------------------------------------------------------------------
@@ -112,7 +124,7 @@ class MortalFiles(Files):
 
     def make_dir(self, path: Path) -> bool:
         """Create the directory, unless the disk is full or broken."""
-        self._check_writing()
+        self._check_writing(path)
         return super().make_dir(path)
 
     def remove_tree(self, path: Path) -> None:
@@ -120,23 +132,17 @@ class MortalFiles(Files):
         self._check(path)
         super().remove_tree(path)
 
-    def _check_writing(self) -> None:
-        self._check(None)
-        if self.write_error is not None:
-            self.struck += 1
-            raise OSError(self.write_error, os.strerror(self.write_error))
-        self._pause()
+    def _check_writing(self, path: Path | None = None) -> None:
+        self._check_life(path)
+        self._disk.meet_write(path)
+        self._check_life(path)  # it may have ended while a slow disk was waited for
 
     def _check(self, path: Path | None) -> None:
+        self._check_life(path)
+        self._disk.meet_any(path)
+
+    def _check_life(self, path: Path | None) -> None:
         if self._is_dead:
             raise OSError(
                 errno.EBADF, "The process was killed by a test", *([] if path is None else [str(path)])
             )
-        if self.error is not None:
-            self.struck += 1
-            raise OSError(self.error, os.strerror(self.error), *([] if path is None else [str(path)]))
-
-    def _pause(self) -> None:
-        if self.delay_s:
-            self.struck += 1
-            time.sleep(self.delay_s)

@@ -7,6 +7,7 @@ Kafka 4.3.1.
 """
 
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -46,9 +47,18 @@ StartWorker = Callable[[str, object], Worker | None]
 
 
 async def open_remote_tier(
-    runtime: Runtime, config: BrokerConfig, role: QuorumRole, directories: Directories, files: Files
+    runtime: Runtime,
+    config: BrokerConfig,
+    role: QuorumRole,
+    directories: Directories,
+    files: Files,
+    *,
+    around_store: Callable[[RemoteStorageManager], RemoteStorageManager] = lambda store: store,
 ) -> RemoteTier:
-    """The remote tier, its store opened in a thread. Raises CannotStart, OSError."""
+    """The remote tier, its store opened in a thread. Raises CannotStart, OSError.
+
+    `around_store` may put something in front of the store, as tests that inject faults.
+    """
     assert config.remote_log_storage_system_enable
     online = [path for path in map(Path, config.log_dirs) if path not in directories.logs.offline_dirs]
     cluster_config = ClusterConfig(config, lambda: role.metadata.image)
@@ -73,7 +83,12 @@ async def open_remote_tier(
 
     try:
         configured = await runtime.run_blocking(
-            create_storage_manager, config, runtime.worker, files, online, pool=Pool.LOGS
+            partial(create_storage_manager, around_store=around_store),
+            config,
+            runtime.worker,
+            files,
+            online,
+            pool=Pool.LOGS,
         )
         metadata = create_metadata_manager(config, cluster_id=directories.cluster_id, topic_based=topic_based)
     except InvalidConfig as error:
@@ -122,7 +137,12 @@ def _removers(
 
 
 def create_storage_manager(
-    config: BrokerConfig, start_worker: StartWorker, files: Files, log_dirs: Collection[Path]
+    config: BrokerConfig,
+    start_worker: StartWorker,
+    files: Files,
+    log_dirs: Collection[Path],
+    *,
+    around_store: Callable[[RemoteStorageManager], RemoteStorageManager] = lambda store: store,
 ) -> RemoteStorageManager:
     """Create the configured storage manager. Raises InvalidConfig. [any thread]
 
@@ -138,8 +158,10 @@ def create_storage_manager(
     name = config.get("remote.log.storage.manager.class.name")
     path = config.get("remote.log.storage.manager.class.path")
     configs = storage_manager_settings(config)
-    store = plugins.load_storage_manager(
-        name, configs, class_path=path, creates_store=not _has_had_tier(config, log_dirs, files)
+    store = around_store(
+        plugins.load_storage_manager(
+            name, configs, class_path=path, creates_store=not _has_had_tier(config, log_dirs, files)
+        )
     )
     checked = CheckedCopies(store, files)
     if not config.get("remote.log.storage.manager.process.enable"):

@@ -1,0 +1,120 @@
+"""A cluster that a test starts and stops, of one node or of several: its folder, its clock, and its use in a `with`."""
+
+import asyncio
+import shutil
+import tempfile
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from ottla.testing.cluster_methods import ClusterMethods
+from ottla.testing.in_process import NodeLife
+
+#: Sessions of brokers in tests, so that `advance` fences none: twenty days.
+LIVENESS_MS: Final = 20 * 24 * 3600 * 1000
+#: The longest step of the clock: within it no session ends.
+_STEP_S: Final = LIVENESS_MS / 2000
+
+
+class ControlledCluster(ClusterMethods):
+    """A cluster that a test starts and stops, and whose clock it moves."""
+
+    def __init__(
+        self, *, data_dir: Path | str | None, tier: bool | Path | str, keep: bool, strict: bool
+    ) -> None:
+        """`data_dir` None is a temporary folder, which `stop` deletes unless `keep` is true."""
+        super().__init__()
+        self._given_dir = None if data_dir is None else Path(data_dir)
+        self._folder: Path | None = None
+        self._given_tier = tier
+        self._keep = keep
+        self._strict = strict
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Start all nodes."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop all nodes cleanly, and delete the temporary folder."""
+
+    @abstractmethod
+    def _lives(self) -> Sequence[NodeLife]:
+        """Return the nodes that run. Raises RuntimeError if none does."""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._strict = False  # the test has failed: a fault that it did not reach is no further finding
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+    @property
+    def data_dir(self) -> Path:
+        """The folder of all data, but for that of the remote tier."""
+        if self._given_dir is not None:
+            return self._given_dir
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="ottla-"))
+        return self._folder / "data"
+
+    @property
+    def tier_dir(self) -> Path | None:
+        """The folder of the remote tier; None: it has none, or one that is not a folder."""
+        if self._given_tier is True:
+            return self.data_dir.with_name(f"{self.data_dir.name}-tier")
+        return self._given_tier if isinstance(self._given_tier, Path) else None
+
+    def advance(
+        self, *, days: float = 0.0, hours: float = 0.0, minutes: float = 0.0, seconds: float = 0.0
+    ) -> None:
+        """Move the clock of all nodes forward: sessions and time-outs end, retention deletes, delayed answers are sent.
+
+        Returns when retention has been applied to all logs; a paused node does the same when it goes on. The clocks of
+        clients do not move.
+        """
+        for step_s in _steps(((days * 24 + hours) * 60 + minutes) * 60 + seconds):
+            lives = self._lives()
+            advances = [(life, life.advance(step_s)) for life in lives]
+            for life, advanced in advances:
+                if not life.is_paused:
+                    advanced.result()
+
+    @property
+    def _tier_text(self) -> Path | str | None:
+        """The remote tier as `load_config` takes it."""
+        if self._given_tier is True:
+            return self.tier_dir
+        return self._given_tier or None
+
+    def _delete_folder(self) -> None:
+        if self._folder is not None and not self._keep:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+def config_text(value: object) -> str:
+    """Return a value of a configuration as Kafka writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _steps(duration_s: float) -> Iterator[float]:
+    if duration_s < 0:
+        raise ValueError("The clock cannot be moved back: give a positive time.")
+    while duration_s > 0:
+        step_s = min(duration_s, _STEP_S)
+        yield step_s
+        duration_s -= step_s

@@ -1,0 +1,166 @@
+"""A node that obeys a test: its life, its faults, its disk, its network and its clock.
+
+`ottla.testing.Broker` is one, which is a whole cluster, and so is each broker and controller of a `Cluster`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Self
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.testing.disk import Disk
+from ottla.testing.faults import Fault, Faults
+from ottla.testing.in_process import NodeLife, Surroundings
+from ottla.testing.network import Network
+from ottla.testing.segments import SegmentCopy, segments_of
+from ottla.testing.tier import FaultyStore, Tier
+
+
+class ControlledNode(ABC):
+    """A node whose life, faults and clock a test controls; in any thread."""
+
+    def __init__(self, *, name: str, strict: bool, stores: Sequence[Tier] = ()) -> None:
+        """`name` is the name of its thread; `stores` are faults of the object store that concern other nodes, too."""
+        self._name = name
+        self._strict = strict
+        self._life: NodeLife | None = None
+        self._network = Network()
+        #: Faults between clients and this node.
+        self.faults = Faults()
+        #: Its disk, which may be full, slow or broken.
+        self.disk = Disk()
+        #: The object store as this node reaches it, which may be slow, broken or empty.
+        self.tier = Tier()
+        stores = (self.tier, *stores)
+        self._around = Surroundings(
+            around_requests=self.faults.around,
+            around_store=lambda store: FaultyStore(store, stores),
+            disk=self.disk,
+            network=self._network,
+        )
+
+    @abstractmethod
+    def _node_config(self) -> BrokerConfig:
+        """Return the configuration for the next start. Raises InvalidConfig."""
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start the node, with the data and at the port of its last life. Raises CannotStart, KafkaError."""
+        if not self.is_running:
+            self._end_life(NodeLife.kill)  # what a node that has failed has left
+            self._life = NodeLife(
+                self._node_config(), self._around, name=self._name, on_failure=self._on_failure
+            )
+        return self
+
+    def stop(self) -> None:
+        """Stop the node cleanly."""
+        self._network.is_isolated = False  # it could not leave the cluster
+        self._end_life(NodeLife.stop)
+
+    def restart(self) -> None:
+        """Stop the node cleanly and start it again, at the same port, with its data."""
+        self._network.is_isolated = False
+        self._end_life(NodeLife.stop)
+        self.start()
+
+    def kill(self) -> None:
+        """End the node at once, as SIGKILL does: nothing more is written, and connections break. `start` goes on."""
+        self._end_life(NodeLife.kill)
+
+    def pause(self) -> None:
+        """Let the node stand still, as after SIGSTOP: connections stay open, and no request is answered."""
+        self._running.pause()
+
+    def resume(self) -> None:
+        """Let a paused node go on."""
+        self._running.resume()
+
+    def isolate(self) -> None:
+        """Break all connections of the node, and refuse new ones, until `heal`."""
+        self._network.is_isolated = True
+        if self._life is not None:
+            self._running.isolate()
+
+    def heal(self) -> None:
+        """Let the node have connections again."""
+        self._network.is_isolated = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the node was started, and has neither been stopped or killed since, nor has failed."""
+        return self._life is not None and self._life.failure is None
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the node runs, is not paused and not isolated."""
+        return (
+            self._life is not None
+            and self.is_running
+            and not self._life.is_paused
+            and not self._network.is_isolated
+        )
+
+    @property
+    def failure(self) -> str | None:
+        """The reason, a sentence, for which the node has ended by itself since its last start; None: it has not."""
+        return None if self._life is None else self._life.failure
+
+    # -- faults -----------------------------------------------------------------------------------------
+
+    def inject_error(self, api: str, error: str, *, client: str = "", strict: bool = True) -> Fault:
+        """Answer requests of the API with the error: `Faults.inject_error`."""
+        return self.faults.inject_error(api, error, client=client, strict=strict)
+
+    def delay_on(self, api: str, seconds: float, *, client: str = "", strict: bool = True) -> Fault:
+        """Delay the responses of the API: `Faults.delay_on`."""
+        return self.faults.delay_on(api, seconds, client=client, strict=strict)
+
+    def disconnect_on(self, api: str, *, client: str = "", strict: bool = True) -> Fault:
+        """Break the connection instead of the response: `Faults.disconnect_on`."""
+        return self.faults.disconnect_on(api, client=client, strict=strict)
+
+    def blackhole_client(self, substring: str, *, strict: bool = True) -> Fault:
+        """Leave the requests of a client without an answer: `Faults.blackhole_client`."""
+        return self.faults.blackhole_client(substring, strict=strict)
+
+    # -- what it has ------------------------------------------------------------------------------------
+
+    def segments(self, topic: str, partition: int = 0) -> list[SegmentCopy]:
+        """Return the segments of this node's replica in both tiers, by base offset.
+
+        A segment that is in both is there twice. Raises KafkaError if the node has no replica.
+        """
+        life = self._running
+
+        async def find() -> list[SegmentCopy]:
+            return segments_of(life.node.broker, topic, partition)
+
+        return life.call(find())
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    @property
+    def _running(self) -> NodeLife:
+        if self._life is None:
+            raise RuntimeError("The broker does not run: call start(), or use `with`.")
+        if self._life.failure is not None:
+            raise RuntimeError(f"The broker has ended by itself: {self._life.failure}")
+        return self._life
+
+    def _end_life(self, end: Callable[[NodeLife], None]) -> None:
+        life, self._life = self._life, None
+        if life is not None:
+            end(life)
+
+    def _on_failure(self) -> None:
+        """Do nothing: the node has ended by itself. Called in a thread of its own."""
+        return
+
+    def _reset_faults(self) -> None:
+        """Disarm and heal all faults. Raises FaultNeverStruck if they are strict, for one that was never met."""
+        with ExitStack() as resets:  # all of them, also behind one that raises
+            for faults in (self.faults, self.disk, self.tier):
+                resets.callback(faults.reset, verify=self._strict)

@@ -1,0 +1,106 @@
+"""Faults that last: of a disk, or of an object store, from the call that begins them until they are healed.
+
+    with broker.disk.fill(): ...                       healed at the end of the `with`
+    broker.disk.slow(0.5); ...; broker.disk.heal()     healed by name
+
+As with faults of requests, one that no operation has met raises `FaultNeverStruck`: at the end of its `with`, or when
+the broker is reset or stopped.
+"""
+
+import threading
+from types import TracebackType
+from typing import Self
+
+from ottla.testing.faults import FaultNeverStruck
+
+
+class LastingFault:
+    """A fault of a disk or an object store, which operations meet from its creation until `heal`."""
+
+    def __init__(self, faults: "LastingFaults", what: str, *, strict: bool) -> None:
+        """`what` is the call that has created it, for messages."""
+        self._faults = faults
+        self._what = what
+        self._ended = threading.Event()
+        self.is_strict = strict
+        #: The operations that have met it.
+        self.struck = 0
+
+    @property
+    def is_active(self) -> bool:
+        """Whether operations meet it."""
+        return not self._ended.is_set()
+
+    def heal(self) -> None:
+        """End the fault; operations that it delays go on at once."""
+        self._ended.set()
+        self._faults.ended(self)
+
+    def verify(self) -> None:
+        """Raise FaultNeverStruck if no operation has met it."""
+        if self.is_strict and not self.struck:
+            raise FaultNeverStruck(
+                f"{self._what} was never met by an operation. Pass strict=False if that may be."
+            )
+
+    def strike(self) -> None:
+        """Count an operation that has met it. [any thread]"""
+        self.struck += 1
+
+    def pause(self, seconds: float) -> None:
+        """Count an operation, and delay it, until the fault is healed at the latest. [any thread]"""
+        self.strike()
+        self._ended.wait(seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.heal()
+        self._faults.forget(self)
+        if error is None:
+            self.verify()
+
+    def __repr__(self) -> str:
+        return f"<LastingFault {self._what}, struck {self.struck}>"
+
+
+class LastingFaults:
+    """All faults of one disk, or of one object store. Begun and healed in any thread."""
+
+    def __init__(self, name: str) -> None:
+        """`name` is how a test has called it, for messages: broker.disk."""
+        self._name = name
+        self._lock = threading.Lock()
+        #: All that were begun since the last `reset`, and were not ended by a `with`.
+        self._begun: dict[LastingFault, None] = {}
+
+    def heal(self) -> None:
+        """End all faults."""
+        for fault in list(self._begun):
+            fault.heal()
+
+    def reset(self, *, verify: bool = True) -> None:
+        """End and forget all faults. With `verify`, raises FaultNeverStruck for one that no operation has met."""
+        self.heal()
+        with self._lock:
+            begun, self._begun = self._begun, {}
+        for fault in begun if verify else ():
+            fault.verify()
+
+    def begin(self, call: str, *, strict: bool) -> LastingFault:
+        """Begin a fault; `call` is the method with its arguments."""
+        fault = LastingFault(self, f"{self._name}.{call}", strict=strict)
+        with self._lock:
+            self._begun[fault] = None
+        return fault
+
+    def ended(self, fault: LastingFault) -> None:
+        """Let no further operation meet the fault. Called by `LastingFault.heal`."""
+
+    def forget(self, fault: LastingFault) -> None:
+        """Do not check the fault at the next `reset`."""
+        with self._lock:
+            self._begun.pop(fault, None)

@@ -1,0 +1,90 @@
+"""The network of one node in a test: connected, or isolated from clients and from all other nodes.
+
+    isolate   its connections break; those that it or others begin are refused
+    heal      connections are opened as usual
+
+The runtime of the node asks it, so that it concerns everything that the node does in the network.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from ottla.runtime import Listening, ProtocolFactory, SocketOptions
+from ottla.runtime.movable_clock import MovableRuntime
+from ottla.runtime.workers import Worker
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+class Network:
+    """Whether a node is isolated; over all lives of the node. Changed in any thread."""
+
+    def __init__(self) -> None:
+        self.is_isolated = False
+
+
+class NodeRuntime(MovableRuntime):
+    """The runtime of one life of a node: its clock can be moved, and its network follows `Network`.
+
+    It has no worker processes: what they do for other nodes, threads do here, so that faults concern it, and a node
+    starts and ends at once.
+    """
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self._network = network
+        #: The connections that the node has opened; closed ones are dropped when the next one is opened.
+        self._outgoing: list[asyncio.Transport] = []
+
+    def worker(self, module: str, setup: object) -> Worker | None:
+        """Return None: the caller does the work itself, in a thread."""
+        return None
+
+    async def listen(
+        self,
+        host: str | None,
+        port: int,
+        factory: ProtocolFactory,
+        options: SocketOptions | None = None,
+        *,
+        admits: Callable[[], bool] = lambda: True,
+    ) -> Listening:
+        """Accept connections; those that arrive while the node is isolated are closed at once."""
+        network = self._network
+        return await super().listen(
+            host,
+            port,
+            lambda: _Refused() if network.is_isolated else factory(),
+            options,
+            admits=lambda: network.is_isolated or admits(),
+        )
+
+    async def connect(
+        self, host: str, port: int, factory: Callable[[], P], options: SocketOptions | None = None
+    ) -> tuple[asyncio.Transport, P]:
+        """Open a connection. Raises OSError if the port is closed, or this node is isolated."""
+        self._check()
+        transport, protocol = await super().connect(host, port, factory, options)
+        self._outgoing = [each for each in self._outgoing if not each.is_closing()]
+        self._outgoing.append(transport)
+        if self._network.is_isolated:
+            transport.abort()
+        self._check()
+        return transport, protocol
+
+    def break_outgoing(self) -> None:
+        """Break the connections that the node has opened. [the node's loop]"""
+        for transport in self._outgoing:
+            transport.abort()
+
+    def _check(self) -> None:
+        if self._network.is_isolated:
+            raise ConnectionRefusedError("This node is isolated by a test.")
+
+
+class _Refused(asyncio.Protocol):
+    """The protocol of a connection that is refused."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).abort()  # uvloop's transports are no subclasses
