@@ -71,7 +71,7 @@ class LoopThread:
     async def _serve(self) -> None:
         try:
             runtime = self._new_runtime()
-        except BaseException as error:  # raised where the thread was started
+        except (OSError, RuntimeError, MemoryError) as error:  # no descriptor or no thread is left
             self._started.set_exception(error)
             return
         self._stopping = asyncio.Event()

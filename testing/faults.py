@@ -81,7 +81,7 @@ class Fault:
         return self._arm(lambda call: call == number, last_call=number)
 
     def every_time(self) -> Self:
-        """Strike every request."""
+        """Strike every request from now on."""
         return self._arm(lambda _: True)
 
     def with_probability(self, probability: float, *, seed: int = 0) -> Self:
@@ -182,7 +182,7 @@ class Faults:
             version = header.api_version
             request = decode_request(key, version, bytes(frame[body_at:]))
             if key == ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
-                connection.close()  # as a broker, which has no other way to tell the producer
+                connection.close()  # as a broker does: there is no response that could have an error
                 return None
             encoded = encode_response(key, version, error_response(request, code))
             return [encode_response_header(key, version, header.correlation_id), encoded]
@@ -228,7 +228,7 @@ class Faults:
         return self._create(f"disconnect_on({key.name})", disconnect, key, client, strict)
 
     def blackhole_client(self, substring: str, *, strict: bool = True) -> Fault:
-        """Neither process nor answer requests of clients whose client id contains `substring`."""
+        """Process and answer no request of clients whose client id contains `substring`."""
         if not substring:
             raise ValueError('blackhole_client(""): the part of the client id must not be empty.')
 

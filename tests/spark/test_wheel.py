@@ -31,6 +31,7 @@ ROOMS = (
     "controller",
     "broker",
     "bench",
+    "testing",
 )
 READY = re.compile(r"^READY .*?bootstrap=(\S+)", re.MULTILINE)
 
@@ -58,7 +59,7 @@ class Installed:
         for name in (*ROOMS, "tests", "requirements"):
             module = (
                 self.project / name / "__init__.py"
-                if name in ("broker", "bench", "tests")
+                if name in ("broker", "bench", "tests", "testing")
                 else self.project / f"{name}.py"
             )
             module.parent.mkdir(parents=True, exist_ok=True)
@@ -166,6 +167,16 @@ print(spark.read.format("ottla-tier").options(**options).load().count())
 spark.stop()
 """
     assert int(installed.run("python", "-c", script)) > 0
+
+
+def test_a_project_of_thirty_tests_by_the_plug_in(installed):
+    """Its conftest.py needs nothing: the plug-in is an entry point of the wheel."""
+    folder = installed.project / "shop"
+    folder.mkdir()
+    shutil.copy(ROOT / "tests/unit/testing/project/test_orders.py", folder)
+    (folder / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\nfilterwarnings = ignore\n")
+    found = installed.run("python", "-m", "pytest", "-q", "-n2", "-p", "no:cacheprovider", str(folder))
+    assert "30 passed" in found
 
 
 def test_a_cluster_of_processes(installed, tmp_path):

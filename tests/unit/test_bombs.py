@@ -46,6 +46,7 @@ PACKAGES = (
     "controller",
     "broker",
     "bench",
+    "testing",
 )
 
 
@@ -152,6 +153,7 @@ OPENERS = {
     "protocol/records/control.py",
     "protocol/records/record.py",
     "remote/reading/copy_reader.py",
+    "testing/operations.py",  # in a test, of records that the test itself has made; within `ANY_BATCH`
     "remote/spark_source/reading.py",  # in Spark's process; by `payload_of`, within `ANY_BATCH`
     "storage/compaction.py",
     "storage/segment_reader.py",

@@ -23,6 +23,7 @@ PACKAGES = (
     "controller",
     "broker",
     "bench",
+    "testing",
 )
 
 

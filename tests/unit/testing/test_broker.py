@@ -1,10 +1,10 @@
 """`ottla.testing.Broker`: its lives, what a test asks of it, its clock; nothing is left when it has stopped."""
 
 import asyncio
-import os
 import socket
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -28,9 +28,9 @@ def broker(shared):
 
 def open_files():
     found = set()
-    for fd in os.listdir("/proc/self/fd"):
+    for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            found.add((fd, os.readlink(f"/proc/self/fd/{fd}")))
+            found.add((descriptor.name, str(descriptor.readlink())))
     return found
 
 
