@@ -1,4 +1,4 @@
-"""The pytest plug-in, in runs of their own: a project of 30 tests, with one process and with workers; options, aliases."""
+"""The pytest plug-in, in runs of their own: a project of 30 tests, workers, options, aliases."""
 
 import os
 import shutil
