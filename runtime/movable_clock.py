@@ -88,9 +88,14 @@ class MovableLoop(uvloop.Loop):
         while self._timers and self._timers[0][0] <= now:
             _, _, handle = heapq.heappop(self._timers)
             if not handle.cancelled():
-                self.call_soon(handle._run)
+                self.call_soon(_run_unless_cancelled, handle)
         self._alarm = None
         self._set_alarm()
+
+
+def _run_unless_cancelled(handle: asyncio.TimerHandle) -> None:
+    if not handle.cancelled():
+        handle._run()
 
 
 class MovableRuntime(ProductionRuntime):

@@ -12,6 +12,7 @@ docs/TESTING.md has recipes; the pytest plug-in has the fixtures `ottla_broker`,
 from ottla.broker.roles.directories import CannotStart
 from ottla.protocol.errors import KafkaError
 from ottla.testing.broker import Broker
+from ottla.testing.cluster import Cluster
 from ottla.testing.cluster_methods import ClusterMethods
 from ottla.testing.existing import Existing
 from ottla.testing.faults import Fault, FaultNeverStruck
@@ -20,6 +21,7 @@ from ottla.testing.operations import ClusterError, Record
 __all__ = [
     "Broker",
     "CannotStart",
+    "Cluster",
     "ClusterError",
     "ClusterMethods",
     "Existing",

@@ -17,7 +17,7 @@ from typing import Final, Self
 from ottla.broker.roles.directories import CannotStart
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.load import load_config
-from ottla.testing.controlled_cluster import LIVENESS_MS, ControlledCluster, config_text
+from ottla.testing.controlled_cluster import LIVENESS_MS, TIER_DEFAULTS, ControlledCluster, config_text
 from ottla.testing.controlled_node import ControlledNode
 from ottla.testing.held_port import HeldPort
 from ottla.testing.in_process import NodeLife
@@ -54,7 +54,11 @@ class Broker(ControlledNode, ControlledCluster):
         """
         ControlledCluster.__init__(self, data_dir=data_dir, tier=tier, keep=keep, strict=strict)
         ControlledNode.__init__(self, name="ottla-broker", strict=strict)
-        self._settings = {**DEFAULTS, **{key: config_text(value) for key, value in (config or {}).items()}}
+        self._settings = {
+            **DEFAULTS,
+            **(TIER_DEFAULTS if tier else {}),
+            **{key: config_text(value) for key, value in (config or {}).items()},
+        }
         self._port = port
         #: The port that was free, from the first start to the stop.
         self._held: HeldPort | None = None
@@ -77,13 +81,13 @@ class Broker(ControlledNode, ControlledCluster):
             raise
 
     def stop(self) -> None:
-        """Stop the broker cleanly, and delete its temporary folder. Raises FaultNeverStruck."""
+        """Stop the broker, cleanly if its data stay, or delete its temporary folder. Raises FaultNeverStruck."""
         with ExitStack() as ends:  # in reverse order, each of them also if another one fails
             ends.callback(self._reset_faults)
             ends.callback(self._delete_folder)
             ends.callback(self._release_port)
             ends.callback(self.close_operations)
-            ends.callback(super().stop)
+            ends.callback(super().kill if self._leaves_nothing else super().stop)
 
     def reset(self) -> None:
         """End all faults, and delete all topics and groups. Raises FaultNeverStruck for a fault that was never met."""

@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import tempfile
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -14,6 +14,11 @@ from ottla.testing.in_process import NodeLife
 
 #: Sessions of brokers in tests, so that `advance` fences none: twenty days.
 LIVENESS_MS: Final = 20 * 24 * 3600 * 1000
+#: The configuration of a tier in tests: closed segments are copied soon, and few partitions hold their metadata.
+TIER_DEFAULTS: Final[Mapping[str, str]] = {
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
+    "remote.log.manager.task.interval.ms": "100",
+}
 #: The longest step of the clock: within it no session ends.
 _STEP_S: Final = LIVENESS_MS / 2000
 
@@ -38,7 +43,7 @@ class ControlledCluster(ClusterMethods):
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop all nodes cleanly, and delete the temporary folder."""
+        """Stop all nodes, cleanly if their data stay, or delete the temporary folder."""
 
     @abstractmethod
     def _lives(self) -> Sequence[NodeLife]:
@@ -99,6 +104,11 @@ class ControlledCluster(ClusterMethods):
         if self._given_tier is True:
             return self.tier_dir
         return self._given_tier or None
+
+    @property
+    def _leaves_nothing(self) -> bool:
+        """Whether all data will be deleted at the stop: then it need not be closed cleanly, which takes time."""
+        return self._given_dir is None and not self._keep and isinstance(self._given_tier, bool)
 
     def _delete_folder(self) -> None:
         if self._folder is not None and not self._keep:

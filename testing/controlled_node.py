@@ -57,12 +57,12 @@ class ControlledNode(ABC):
 
     def stop(self) -> None:
         """Stop the node cleanly."""
-        self._network.is_isolated = False  # it could not leave the cluster
+        self.let_go_on()  # else it could not leave the cluster
         self._end_life(NodeLife.stop)
 
     def restart(self) -> None:
         """Stop the node cleanly and start it again, at the same port, with its data."""
-        self._network.is_isolated = False
+        self.let_go_on()
         self._end_life(NodeLife.stop)
         self.start()
 
@@ -87,6 +87,12 @@ class ControlledNode(ABC):
     def heal(self) -> None:
         """Let the node have connections again."""
         self._network.is_isolated = False
+
+    def let_go_on(self) -> None:
+        """Resume the node if it is paused, and heal its network if it is isolated."""
+        self._network.is_isolated = False
+        if self._life is not None:
+            self._life.resume()
 
     @property
     def is_running(self) -> bool:

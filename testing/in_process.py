@@ -83,6 +83,14 @@ class NodeLife:
         """Run a coroutine on the node's loop, and wait for its result."""
         return self._thread.call(work)
 
+    def ask(self, look: Callable[[], T]) -> T:
+        """Call a function on the node's loop, and return its result."""
+
+        async def call() -> T:
+            return look()
+
+        return self.call(call())
+
     def stop(self) -> None:
         """Stop the node cleanly; one that has failed or was killed has stopped."""
         self.resume()
