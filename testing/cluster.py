@@ -277,7 +277,7 @@ class Cluster(ControlledCluster):
             ends.callback(self._release_ports)
             ends.callback(self.close_operations)
             ends.callback(_for_all, self.controllers, end)
-            # Without a controller brokers would wait for it in vain.
+            # Without a controller brokers would wait for its response until a time limit.
             ends.callback(_for_all, self.brokers, end if is_led else ClusterNode.die)
 
     def _release_ports(self) -> None:
@@ -350,7 +350,7 @@ class _Unflushed(Files):
     """Files that are not flushed: those of a formatting, which need not outlive a crash of the machine."""
 
     def fsync(self, fd: int) -> None:
-        """Do nothing."""
+        """Leave the file to the operating system."""
 
 
 def _look(look: Callable[[MetadataImage], T], life: NodeLife) -> T:

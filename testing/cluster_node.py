@@ -15,7 +15,7 @@ _TURNS = 3
 
 
 class Surrounding(Protocol):
-    """What a node calls of its cluster."""
+    """The calls that a node makes to its cluster."""
 
     tier: Tier
 

@@ -39,7 +39,7 @@ class ControlledCluster(ClusterMethods):
 
     @abstractmethod
     def start(self) -> Self:
-        """Start all nodes."""
+        """Start all nodes of the cluster."""
 
     @abstractmethod
     def stop(self) -> None:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Surroundings(NamedTuple):
-    """What a node has around it in all of its lives, and where faults are injected."""
+    """The surroundings of a node in all of its lives, and where faults are injected."""
 
     around_requests: Callable[[Dispatch], Dispatch]
     around_store: Callable[[RemoteStorageManager], RemoteStorageManager]

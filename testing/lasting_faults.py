@@ -78,7 +78,7 @@ class LastingFaults:
         self._begun: dict[LastingFault, None] = {}
 
     def heal(self) -> None:
-        """End all faults."""
+        """End all faults that last."""
         for fault in list(self._begun):
             fault.heal()
 

@@ -5,14 +5,14 @@ import asyncio
 import pytest
 
 from ottla.runtime.loop_thread import LoopThread
-from ottla.runtime.movable_clock import MovableLoop, movable_runtime
+from ottla.runtime.movable_clock import MovableLoop, MovableRuntime
 
 DAY_S = 24 * 3600.0
 
 
 @pytest.fixture
 def thread():
-    thread = LoopThread(name="movable", new_loop=MovableLoop, new_runtime=movable_runtime)
+    thread = LoopThread(name="movable", new_loop=MovableLoop, new_runtime=MovableRuntime)
     yield thread
     thread.stop()
 

@@ -1,16 +1,16 @@
-"""What a process has open and running: tests compare it before and after."""
+"""The files that a process has open, and its threads: tests compare them before and after."""
 
-import os
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 
 def open_files():
     """The descriptors of this process, and what each of them is."""
     found = set()
-    for fd in os.listdir("/proc/self/fd"):
+    for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            found.add((fd, os.readlink(f"/proc/self/fd/{fd}")))
+            found.add((descriptor.name, str(descriptor.readlink())))
     return found
 
 

@@ -65,7 +65,7 @@ def test_another_broker_leads_as_soon_as_one_is_killed(cluster):
     assert cluster.values("t") == [b"one", b"two"]
 
 
-def test_a_broker_that_is_isolated_is_heard_by_nobody_until_it_is_healed(cluster):
+def test_a_broker_that_is_isolated_has_no_connection_until_it_is_healed(cluster):
     cluster.create_topic("t")
     isolated = cluster.leader("t")
     cluster.isolate(isolated)
@@ -181,7 +181,7 @@ def test_nothing_is_left_behind(shared, tmp_path):
         folder = cluster.data_dir.parent
     assert what_runs() == before
     assert not folder.exists()
-    with pytest.raises(KafkaError, match="min.insync.replicas"):
+    with pytest.raises(KafkaError, match=r"min\.insync\.replicas"):
         Cluster(2, config={"min.insync.replicas": "many"}).start()
     (tmp_path / "file").touch()
     with pytest.raises((CannotStart, OSError)):
