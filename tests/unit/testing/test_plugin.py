@@ -17,28 +17,17 @@ HEAD = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = func
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs pytest in a folder of its own; `tests` is a file's text, or None for the project's."""
+    """Runs pytest in a folder of its own: on the text of a file, and on the project's tests if they are wanted."""
 
-    def pytest_run(*arguments, tests=None, ini="", **environment):
-        if tests is None:
+    def pytest_run(*arguments, tests, ini="", with_project=False, **environment):
+        if with_project:
             shutil.copy(PROJECT / "test_orders.py", tmp_path)
-        else:
-            (tmp_path / "test_it.py").write_text(tests)
+        (tmp_path / "test_it.py").write_text(tests)
         (tmp_path / "pytest.ini").write_text(HEAD + ini)
         # The plug-in is named, since it is not an entry point where the package is not installed again.
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "ottla.pytest_plugin",
-            "-p",
-            "no:cacheprovider",
-            *arguments,
-        ]
+        plugins = ("-p", "ottla.pytest_plugin", "-p", "no:cacheprovider")
         done = subprocess.run(
-            command,
+            [sys.executable, "-m", "pytest", "-q", *plugins, *arguments],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -51,23 +40,16 @@ def run(tmp_path):
     return pytest_run
 
 
-def test_a_project_of_thirty_tests(run):
-    assert "30 passed" in run("-n0")
-
-
-def test_workers_share_one_broker(run, tmp_path):
+def test_a_project_of_thirty_tests_and_workers_that_share_one_broker(run, tmp_path):
     tests = (
         "import pytest\n"
         "@pytest.mark.parametrize('number', range(6))\n"
-        "def test_it(ottla_broker, ottla_topic, number):\n"
-        "    ottla_broker.produce(ottla_topic, 'x')\n"
+        "def test_it(ottla_broker, number):\n"
         "    open(f'address-{number}', 'w').write(ottla_broker.bootstrap_servers)\n"
         "    with pytest.raises(AttributeError, match='shared by all workers'):\n"
         "        ottla_broker.advance(hours=1)\n"
-        "def test_others_are_undisturbed(ottla_cluster):\n"
-        "    ottla_cluster().advance(hours=1)\n"
     )
-    assert "7 passed" in run("-n2", tests=tests)
+    assert "36 passed" in run("-n2", tests=tests, with_project=True)
     addresses = {file.read_text() for file in tmp_path.glob("address-*")}
     assert len(addresses) == 1
 
@@ -84,16 +66,18 @@ def test_each_worker_has_its_own_broker_if_that_is_wanted(run, tmp_path):
     assert len(addresses) == 2
 
 
-def test_an_external_cluster(run):
+def test_an_external_cluster_and_nothing_that_is_not_asked_for(run):
     with Broker() as broker:
         broker.produce("there", "x")
         tests = (
+            "import sys\n"
+            "def test_nothing_is_imported(): assert 'ottla.broker' not in sys.modules\n"
             "def test_it(ottla_broker, ottla_topic):\n"
             "    assert ottla_broker.values('there') == [b'x']\n"
             "    ottla_broker.produce(ottla_topic, 'y')\n"
         )
         output = run(tests=tests, OTTLA_BOOTSTRAP_SERVERS=broker.bootstrap_servers)
-        assert "1 passed" in output
+        assert "2 passed" in output
         assert broker.topics() == ["there"]
 
 
@@ -115,8 +99,3 @@ def test_a_broker_that_cannot_start_fails_the_test_with_its_sentence(run):
     assert "1 error" in output
     assert "CannotStart: " in output
     assert "num.partitions" in output
-
-
-def test_nothing_is_imported_for_tests_that_ask_for_nothing(run):
-    tests = "import sys\ndef test_it(): assert 'ottla.broker' not in sys.modules\n"
-    assert "1 passed" in run(tests=tests)
