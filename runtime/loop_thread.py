@@ -58,9 +58,13 @@ class LoopThread:
             self.loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
 
-    def kill(self, last: Callable[[], object]) -> None:
-        """Call `last` on the loop, and stop; what fails meanwhile is not reported. [any other thread]"""
-        self.loop.call_soon_threadsafe(self.loop.set_exception_handler, lambda _loop, _context: None)
+    def kill(self, *, first: Callable[[], object], last: Callable[[], object]) -> None:
+        """Call `first` here and `last` on the loop, and stop. [any other thread]
+
+        Exceptions that nothing handles are not reported from now on.
+        """
+        self.loop.set_exception_handler(lambda _loop, _context: None)
+        first()
         self.loop.call_soon_threadsafe(last)
         self.stop()
 

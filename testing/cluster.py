@@ -277,7 +277,7 @@ class Cluster(ControlledCluster):
             ends.callback(self._release_ports)
             ends.callback(self.close_operations)
             ends.callback(_for_all, self.controllers, end)
-            # Without a controller brokers would wait for its response until a time limit.
+            # Without a controller brokers would wait for it until their time limit.
             ends.callback(_for_all, self.brokers, end if is_led else ClusterNode.die)
 
     def _release_ports(self) -> None:
@@ -347,10 +347,10 @@ class Cluster(ControlledCluster):
 
 
 class _Unflushed(Files):
-    """Files that are not flushed: those of a formatting, which need not outlive a crash of the machine."""
+    """The operating system's files without flushes: a formatting need not outlive a crash of the machine."""
 
     def fsync(self, fd: int) -> None:
-        """Leave the file to the operating system."""
+        """Return at once, without a flush."""
 
 
 def _look(look: Callable[[MetadataImage], T], life: NodeLife) -> T:

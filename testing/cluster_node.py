@@ -15,15 +15,15 @@ _TURNS = 3
 
 
 class Surrounding(Protocol):
-    """The calls that a node makes to its cluster."""
+    """The methods of a cluster that its nodes call."""
 
     tier: Tier
 
     def on_lost(self, node: "ClusterNode") -> None:
-        """The node was killed or isolated, or has failed."""
+        """Notify the cluster that the node was killed or isolated, or has failed."""
 
     def on_started(self, node: "ClusterNode") -> None:
-        """The node has started."""
+        """Notify the cluster that the node has started."""
 
 
 class ClusterNode(ControlledNode):

@@ -39,7 +39,7 @@ class ControlledCluster(ClusterMethods):
 
     @abstractmethod
     def start(self) -> Self:
-        """Start all nodes of the cluster."""
+        """Start all nodes that do not run."""
 
     @abstractmethod
     def stop(self) -> None:

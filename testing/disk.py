@@ -10,6 +10,7 @@ whose metadata log is in it; `Broker.failure` then has the reason.
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from ottla.testing.lasting_faults import LastingFault, LastingFaults
@@ -55,23 +56,27 @@ class Disk(LastingFaults):
     # -- met by operations of MortalFiles [any thread] --------------------------------------------------
 
     def meet_any(self, path: Path | None) -> None:
-        """Before an operation. Raises OSError while the disk fails."""
+        """Meet the faults of any operation, before it. Raises OSError while the disk fails."""
         if (failing := self._failing) is not None:
             failing.strike()
             raise _error(errno.EIO, path)
 
     def meet_write(self, path: Path | None = None) -> None:
-        """Before a write. Raises OSError while the disk is full or fails; waits while it is slow."""
+        """Meet the faults of a write, before it. Raises OSError while the disk is full or fails."""
         self.meet_any(path)
         if (full := self._full) is not None:
             full.strike()
             raise _error(errno.ENOSPC, path)
-        self.delay()
 
-    def delay(self) -> None:
-        """Before a write or a flush: wait while the disk is slow."""
+    def delay(self, is_over: Callable[[], bool]) -> None:
+        """Wait, before a write or a flush, while the disk is slow, until `is_over` at the latest."""
         if (slow := self._slow) is not None:
-            slow[0].pause(slow[1])
+            slow[0].pause(slow[1], is_over)
+
+    def wake(self) -> None:
+        """Let operations that wait call `is_over` again."""
+        if (slow := self._slow) is not None:
+            slow[0].wake()
 
 
 def _error(number: int, path: Path | None) -> OSError:

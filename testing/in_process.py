@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Surroundings(NamedTuple):
-    """The surroundings of a node in all of its lives, and where faults are injected."""
+    """The surroundings of a node in all of its lives, where faults are injected."""
 
     around_requests: Callable[[Dispatch], Dispatch]
     around_store: Callable[[RemoteStorageManager], RemoteStorageManager]
@@ -122,10 +122,12 @@ class NodeLife:
             if self._has_ended:
                 return
             self._has_ended = True
-            self.files.die()
-            self.resume()
-            self._thread.kill(self._break_connections)
+            self._thread.kill(first=self._die, last=self._break_connections)
             self._release()
+
+    def _die(self) -> None:
+        self.files.die()
+        self.resume()
 
     def pause(self) -> None:
         """Let the node stand still until `resume`."""

@@ -8,6 +8,7 @@ the broker is reset or stopped.
 """
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -21,7 +22,8 @@ class LastingFault:
         """`what` is the call that has created it, for messages."""
         self._faults = faults
         self._what = what
-        self._ended = threading.Event()
+        self._changed = threading.Condition()
+        self._is_ended = False
         self.is_strict = strict
         #: The operations that have met it.
         self.struck = 0
@@ -29,11 +31,12 @@ class LastingFault:
     @property
     def is_active(self) -> bool:
         """Whether operations meet it."""
-        return not self._ended.is_set()
+        return not self._is_ended
 
     def heal(self) -> None:
         """End the fault; operations that it delays go on at once."""
-        self._ended.set()
+        self._is_ended = True
+        self.wake()
         self._faults.ended(self)
 
     def verify(self) -> None:
@@ -47,10 +50,16 @@ class LastingFault:
         """Count an operation that has met it. [any thread]"""
         self.struck += 1
 
-    def pause(self, seconds: float) -> None:
-        """Count an operation, and delay it, until the fault is healed at the latest. [any thread]"""
+    def pause(self, seconds: float, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Count an operation, and delay it, until the fault is healed or `is_over` at the latest. [any thread]"""
         self.strike()
-        self._ended.wait(seconds)
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_ended or is_over(), seconds)
+
+    def wake(self) -> None:
+        """Let operations that are delayed call `is_over` again."""
+        with self._changed:
+            self._changed.notify_all()
 
     def __enter__(self) -> Self:
         return self
@@ -78,7 +87,7 @@ class LastingFaults:
         self._begun: dict[LastingFault, None] = {}
 
     def heal(self) -> None:
-        """End all faults that last."""
+        """End all faults; operations that are delayed go on."""
         for fault in list(self._begun):
             fault.heal()
 

@@ -4,7 +4,6 @@ Faults are those of `ottla.testing.disk`. `die` is the end of the process: no op
 open is closed, locks included, as the kernel does it.
 """
 
-import errno
 import mmap
 import os
 import threading
@@ -13,6 +12,10 @@ from pathlib import Path
 
 from ottla.storage.files import Buffer, Files
 from ottla.testing.disk import Disk
+
+
+class ProcessKilled(BaseException):
+    """The process that would do this was killed by a test. No error: nothing handles, logs or answers it."""
 
 
 class MortalFiles(Files):
@@ -32,12 +35,11 @@ class MortalFiles(Files):
         """
         with self._lock:
             self._is_dead = True
-            if not self._open:
-                return
             nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             for fd in self._open:
                 os.dup2(nowhere, fd, inheritable=False)
             os.close(nowhere)
+        self._disk.wake()
 
     def release(self) -> None:
         """Release the descriptors of a dead process; none of its threads runs any more. [any thread]"""
@@ -53,9 +55,9 @@ class MortalFiles(Files):
         """Open a file by a descriptor that `die` closes."""
         self._check(path)
         if create and not path.exists():
-            self._disk.meet_write(path)
+            self._check_writing(path)
         with self._lock:
-            self._check_life(path)
+            self._check_life()
             fd = super().open(path, write=write, create=create)
             self._open.add(fd)
         return fd
@@ -101,8 +103,8 @@ class MortalFiles(Files):
     def fsync(self, fd: int) -> None:
         """Flush the file, unless the disk is broken."""
         self._check(None)
-        self._disk.delay()
-        self._check_life(None)
+        self._disk.delay(lambda: self._is_dead)
+        self._check_life()
         super().fsync(fd)
 
     # -- by path ----------------------------------------------------------------------------------------
@@ -133,16 +135,15 @@ class MortalFiles(Files):
         super().remove_tree(path)
 
     def _check_writing(self, path: Path | None = None) -> None:
-        self._check_life(path)
+        self._check_life()
         self._disk.meet_write(path)
-        self._check_life(path)  # it may have ended while a slow disk was waited for
+        self._disk.delay(lambda: self._is_dead)
+        self._check_life()
 
     def _check(self, path: Path | None) -> None:
-        self._check_life(path)
+        self._check_life()
         self._disk.meet_any(path)
 
-    def _check_life(self, path: Path | None) -> None:
+    def _check_life(self) -> None:
         if self._is_dead:
-            raise OSError(
-                errno.EBADF, "The process was killed by a test", *([] if path is None else [str(path)])
-            )
+            raise ProcessKilled

@@ -94,7 +94,7 @@ class _Passing(Exception):
 
 
 class _Unknown(_Passing):
-    """A topic or group is not known, or not known yet."""
+    """A topic or group is not known, or not known yet; or the reason of a refusal is not."""
 
 
 class Operations:
@@ -546,7 +546,7 @@ class Operations:
     async def _repeated(self, attempt: Callable[[], Awaitable[T]], *, timeout_s: float | None = None) -> T:
         """Repeat an attempt until it does not fail with an error that may pass. Raises ClusterError.
 
-        A topic or group that is not known is waited for only if the caller has named a time.
+        A topic or group that is not known is waited for only briefly, unless the caller has named a time.
         """
         began = self._runtime.monotonic()
         patience_s = PATIENCE_S if timeout_s is None else timeout_s
@@ -563,8 +563,8 @@ class Operations:
 
 def _check(code: int, what: str, message: str | None) -> None:
     """Raise for an error code: _Passing if it may pass, else ClusterError."""
-    if code == ErrorCode.unknown_topic_or_partition:
-        raise _Unknown(f"{what}: UNKNOWN_TOPIC_OR_PARTITION.")
+    if code in (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_server_error):
+        raise _Unknown(f"{what}: {ErrorCode(code).name.upper()}.")
     if code in _PASSING:
         raise _Passing(f"{what}: {ErrorCode(code).name.upper()}.")
     _check_now(code, what, message)

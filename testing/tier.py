@@ -64,7 +64,10 @@ class Tier(LastingFaults):
     # -- met by calls of the store [any thread] ---------------------------------------------------------
 
     def meet(self, what: str) -> None:
-        """Before a call: wait while the store is slow. Raises RetriableRemoteStorageError while it fails."""
+        """Meet the faults of a call, before it: wait while the store is slow.
+
+        Raises RetriableRemoteStorageError while it fails.
+        """
         if (slow := self._slow) is not None:
             slow[0].pause(slow[1])
         if (failing := self._failing) is not None:
@@ -72,7 +75,7 @@ class Tier(LastingFaults):
             raise RetriableRemoteStorageError(f"{what}: the store fails, because a test has said so")
 
     def meet_read(self, segment_id: RemoteLogSegmentId) -> None:
-        """Before a read. Raises RemoteResourceNotFound for objects that have vanished."""
+        """Meet the faults of a read, before it. Raises RemoteResourceNotFound for objects that have vanished."""
         self.meet(str(segment_id))
         if (empty := self._empty) is not None and segment_id not in self._copied:
             empty.strike()

@@ -55,6 +55,6 @@ def test_what_fails_at_a_kill_is_not_reported(caplog):
 
     thread.submit(wait_without_end())
     thread.call(asyncio.sleep(0))
-    thread.kill(lambda: None)
+    thread.kill(first=lambda: None, last=lambda: None)
     assert ended.is_set()
     assert caplog.messages == []

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from ottla.testing import Broker, CannotStart, ClusterError, FaultNeverStruck
-from tests.unit.testing.left_behind import what_runs
+from tests.unit.testing.waiting import wait_for, what_runs
 
 TIERED = {"remote.storage.enable": True, "segment.bytes": 1_048_576, "local.retention.bytes": 1}
 HALF_A_SEGMENT = "x" * 700_000
@@ -26,15 +26,6 @@ def broker(shared):
 
 def tiers(broker, base_offset):
     return [each.tier for each in broker.segments("t") if each.base_offset == base_offset]
-
-
-def wait_for(condition):
-    pause = threading.Event()
-    for _ in range(2000):
-        if condition():
-            return
-        pause.wait(0.005)
-    raise AssertionError("the condition does not become true")
 
 
 # -- disks ----------------------------------------------------------------------------------------------
@@ -67,6 +58,7 @@ def test_a_broken_disk_ends_the_broker_and_refuses_its_start(broker):
     assert broker.values("t") == [b"one"]
 
 
+@pytest.mark.logs("One turn of the event loop")
 def test_a_slow_disk_delays_writes(broker):
     broker.create_topic("t")
     with broker.disk.slow(0.02) as slow:
@@ -90,16 +82,17 @@ def test_a_fault_that_nothing_has_met_is_reported(broker):
     broker.reset()
 
 
+@pytest.mark.logs("One turn of the event loop")
 def test_a_broker_that_is_killed_with_its_disk_slow_writes_nothing_more(broker):
     broker.produce("t", "one")
-    broker.disk.slow(0.3)
+    broker.disk.slow(20)
     producing = threading.Thread(target=lambda: broker.produce("t", "two"))
     producing.start()
     wait_for(lambda: broker.disk._slow[0].struck)
     broker.kill()
     broker.disk.heal()
     broker.start()
-    producing.join(10)  # its client has sent the record again
+    producing.join(10)  # no answer has come, so that the record was sent again
     assert broker.values("t") == [b"one", b"two"]
 
 

@@ -1,8 +1,18 @@
-"""The files that a process has open, and its threads: tests compare them before and after."""
+"""Waits for conditions, and what a process has open and running: tests compare it before and after."""
 
 import threading
 from contextlib import suppress
 from pathlib import Path
+
+
+def wait_for(condition):
+    """Wait until the condition is true."""
+    pause = threading.Event()
+    for _ in range(2000):
+        if condition():
+            return
+        pause.wait(0.005)
+    raise AssertionError("the condition does not become true")
 
 
 def open_files():
