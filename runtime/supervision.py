@@ -46,7 +46,7 @@ class Supervisor:
     garbage-collected, which may never happen. In both ways a background task would be lost.
     """
 
-    __slots__ = ("_listeners", "_loop", "_random", "_tasks", "failures")
+    __slots__ = ("_listeners", "_loop", "_random", "_tasks", "failures", "is_silent")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, random: random.Random) -> None:
         self._loop = loop
@@ -56,6 +56,8 @@ class Supervisor:
         self._listeners: list[Callable[[TaskFailure], None]] = []
         #: The number of failures of each task, by name.
         self.failures: Counter[str] = Counter()
+        #: Whether failures are neither logged nor repeated, since a test has killed the process of the tasks.
+        self.is_silent = False
 
     def create_task(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
         """Start a background task: it stays referenced, and its exception is logged and reported."""
@@ -104,6 +106,8 @@ class Supervisor:
             pause_s = min(FIRST_BACKOFF_S * 2**failures_in_a_row, MAX_BACKOFF_S)
             pause_s = jittered(pause_s, self._random)
             failures_in_a_row = min(failures_in_a_row + 1, 20)
+            if self.is_silent:
+                return
             log.error(
                 "background task %s failed; it is started again in %.1f s", name, pause_s, exc_info=failure
             )
@@ -115,7 +119,7 @@ class Supervisor:
         if task.cancelled():
             return
         exception = task.exception()
-        if exception is None:
+        if exception is None or self.is_silent:
             return
         log.error("background task %s failed", task.get_name(), exc_info=exception)
         self._note(TaskFailure(task_name=task.get_name(), exception=exception))

@@ -3,18 +3,22 @@
 `ottla.testing.Broker` is one, which is a whole cluster, and so is each broker and controller of a `Cluster`.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Self
+from typing import Final, Self
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.remote.errors import MetadataNotReady
 from ottla.testing.disk import Disk
 from ottla.testing.faults import Fault, Faults
 from ottla.testing.in_process import NodeLife, Surroundings
 from ottla.testing.network import Network
 from ottla.testing.segments import SegmentCopy, segments_of
 from ottla.testing.tier import FaultyStore, Tier
+
+_POLL_S: Final = 0.005
 
 
 class ControlledNode(ABC):
@@ -142,7 +146,11 @@ class ControlledNode(ABC):
         life = self._running
 
         async def find() -> list[SegmentCopy]:
-            return segments_of(life.node.broker, topic, partition)
+            while True:
+                try:
+                    return segments_of(life.node.broker, topic, partition)
+                except MetadataNotReady:  # after a start it is read from its topic
+                    await asyncio.sleep(_POLL_S)
 
         return life.call(find())
 

@@ -112,6 +112,7 @@ class NodeLife:
         if stopping.done():
             stopping.result()
         else:
+            self._runtime.silence()
             self.files.die()
             self._break_connections()
             stopping.cancel()
@@ -126,6 +127,7 @@ class NodeLife:
             self._release()
 
     def _die(self) -> None:
+        self._runtime.silence()
         self.files.die()
         self.resume()
 
@@ -178,10 +180,14 @@ class NodeLife:
         assert isinstance(loop, MovableLoop)
         return loop
 
-    def _break_connections(self) -> None:
+    @property
+    def _runtime(self) -> NodeRuntime:
         runtime = self._thread.runtime
         assert isinstance(runtime, NodeRuntime)
-        runtime.break_outgoing()
+        return runtime
+
+    def _break_connections(self) -> None:
+        self._runtime.break_outgoing()
         self.node.break_connections()
 
     def _release(self) -> None:

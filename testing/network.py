@@ -73,6 +73,10 @@ class NodeRuntime(MovableRuntime):
         self._check()
         return transport, protocol
 
+    def silence(self) -> None:
+        """Report no failure of a background task any more: the process of the node is killed. [any thread]"""
+        self._tasks.is_silent = True
+
     def break_outgoing(self) -> None:
         """Break the connections that the node has opened. [the node's loop]"""
         for transport in self._outgoing:

@@ -44,6 +44,8 @@ _KEY_PARTS: Final = 2
 _MAX_NAME_BYTES: Final = 255
 _OUTER_BYTES: Final = 200
 _OUTER_END: Final = "~"
+#: How often a file is created, where other brokers remove its directory meanwhile, since their last file was in it.
+_ATTEMPTS: Final = 5
 #: A full disk may have room later; a directory that was removed by another broker is created again.
 _TRANSIENT: Final = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT)
 #: `copy_file_range` is not for these two files: they are on different kinds of file systems, or one is not a file.
@@ -113,18 +115,27 @@ class DirectoryStore:
         """Write the file, without flushing it. A copy that fails leaves a part of it, until it is deleted."""
         path = self._path(key)
         with _opened(self._root), _storage_errors(key):
-            if not path.parent.exists():
-                # Another broker may have removed it, with the partition's last segment.
-                outer = list(_outer(path.parent, self._root))
-                for directory in (*reversed(outer[:-1]), path.parent):
-                    directory.mkdir(exist_ok=True)
-                for directory in outer:
-                    _fsync(directory)
-            target = path.open("wb", buffering=0)
+            for attempt in range(_ATTEMPTS):
+                try:
+                    target = self._created(path)
+                    break
+                except FileNotFoundError:
+                    if attempt == _ATTEMPTS - 1:
+                        raise
         with target:
             for start, end in _pieces(source):
                 with _storage_errors(key):
                     _copy(source.file, target, start, end)
+
+    def _created(self, path: Path) -> FileIO:
+        """Create the file and its directories. Raises FileNotFoundError if another broker removes one meanwhile."""
+        if not path.parent.exists():
+            outer = list(_outer(path.parent, self._root))
+            for directory in (*reversed(outer[:-1]), path.parent):
+                directory.mkdir(exist_ok=True)
+            for directory in outer:
+                _fsync(directory)
+        return FileIO(path, "wb")
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> RemoteStream:
         """Return a stream of the file's bytes [start, end)."""

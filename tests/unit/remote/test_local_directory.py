@@ -16,6 +16,7 @@ from ottla.protocol.types import TopicPartition
 from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
 from ottla.remote.segment_metadata import TopicIdPartition
 from ottla.remote.storage_manager import IndexType
+from ottla.remote.stores import local_directory
 from ottla.remote.stores.local_directory import DirectoryStore, LocalDirectory
 from ottla.remote.stores.object_storage import Source, key_of, parse_key
 from ottla.remote.testing import RemoteStorageManagerContract, Segment, read
@@ -269,3 +270,20 @@ def test_a_directory_that_cannot_be_written_is_a_sentence(tmp_path, monkeypatch)
         f"rsm.config.dir is '{tmp_path}', in which files cannot be written (No space left on device): free space on "
         "its file system, or name another directory"
     )
+
+
+def test_a_directory_that_another_broker_removes_meanwhile_is_made_again(tmp_path, monkeypatch):
+    """Both delete their last file in it: as soon as it is made, the other one has found it empty, and removes it."""
+    root = tmp_path / "kafka-tiered-storage"
+    root.mkdir()
+    removals = iter([True, True])
+    flush = local_directory._fsync
+
+    def flush_and_remove(path):
+        flush(path)
+        if path == root and next(removals, False):
+            (root / "shared").rmdir()
+
+    monkeypatch.setattr(local_directory, "_fsync", flush_and_remove)
+    DirectoryStore(root).put("shared/one", Source(BytesIO(b"x"), 1, lambda _: None))
+    assert (root / "shared" / "one").read_bytes() == b"x"

@@ -4,7 +4,6 @@ import asyncio
 import socket
 import threading
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -24,14 +23,6 @@ def broker(shared):
     shared.reset()
     yield shared
     shared.reset()
-
-
-def open_files():
-    found = set()
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):
-            found.add((descriptor.name, str(descriptor.readlink())))
-    return found
 
 
 # -- what is asked --------------------------------------------------------------------------------------
@@ -196,20 +187,6 @@ async def test_within_the_callers_loop():
     async with Broker() as broker:
         await broker.aio.produce("t", "x")
         assert await broker.aio.values("t") == [b"x"]
-
-
-def test_nothing_is_left():
-    with Broker() as first:  # what a process opens once, as its first broker does
-        first.produce("t", "x")
-    files, threads = open_files(), set(threading.enumerate())
-    with Broker() as broker:
-        broker.produce("t", "x")
-        broker.kill()
-        broker.start()
-        folder = broker.data_dir
-    assert not folder.parent.exists()
-    assert {name for _, name in open_files() - files} == set()
-    assert set(threading.enumerate()) <= threads
 
 
 def test_data_is_kept_if_that_is_wanted(tmp_path):

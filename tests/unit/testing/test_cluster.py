@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.testing import Broker, CannotStart, Cluster, ClusterError, FaultNeverStruck, KafkaError
-from tests.unit.testing.waiting import wait_for, what_runs
+from ottla.testing import Cluster, ClusterError, FaultNeverStruck
+from tests.unit.testing.waiting import wait_for
 
 #: What the nodes log when one of them is lost, or its controller.
 pytestmark = pytest.mark.logs(
@@ -168,22 +168,3 @@ def test_data_that_are_kept_serve_another_cluster(tmp_path):
     with Cluster(2, data_dir=tmp_path / "kept") as cluster:
         assert cluster.values("t") == [b"x"]
         assert cluster.bootstrap_servers == ports
-
-
-def test_nothing_is_left_behind(shared, tmp_path):
-    before = what_runs()
-    with Cluster(2) as cluster:
-        cluster.produce("t", "x")
-        cluster.brokers[0].pause()
-        cluster.brokers[1].isolate()
-        folder = cluster.data_dir.parent
-    assert what_runs() == before
-    assert not folder.exists()
-    with pytest.raises(KafkaError, match=r"min\.insync\.replicas"):
-        Cluster(2, config={"min.insync.replicas": "many"}).start()
-    (tmp_path / "file").touch()
-    with pytest.raises((CannotStart, OSError)):
-        Cluster(2, data_dir=tmp_path / "file").start()
-    with Broker(port=0) as taken, pytest.raises(CannotStart, match="Cannot serve metrics at"):
-        Cluster(2, config={"metrics.listeners": f"http://127.0.0.1:{taken.port}"}).start()
-    assert what_runs() == before

@@ -1,0 +1,40 @@
+"""Nothing is left when a broker or cluster has stopped, or did not start: no thread, descriptor or folder."""
+
+import pytest
+from waiting import what_runs
+
+from ottla.testing import Broker, CannotStart, Cluster, KafkaError
+
+
+def test_nothing_of_a_broker_is_left():
+    with Broker() as first:  # what a process opens once, as its first broker does
+        first.produce("t", "x")
+    before = what_runs()
+    with Broker() as broker:
+        broker.produce("t", "x")
+        broker.kill()
+        broker.start()
+        folder = broker.data_dir
+    assert not folder.parent.exists()
+    assert what_runs() == before
+
+
+def test_nothing_of_a_cluster_is_left(tmp_path):
+    with Broker() as first:  # what a process opens once, as its first broker does
+        first.produce("t", "x")
+    before = what_runs()
+    with Cluster(2) as cluster:
+        cluster.produce("t", "x")
+        cluster.brokers[0].pause()
+        cluster.brokers[1].isolate()
+        folder = cluster.data_dir.parent
+    assert what_runs() == before
+    assert not folder.exists()
+    with pytest.raises(KafkaError, match=r"min\.insync\.replicas"):
+        Cluster(2, config={"min.insync.replicas": "many"}).start()
+    (tmp_path / "file").touch()
+    with pytest.raises((CannotStart, OSError)):
+        Cluster(2, data_dir=tmp_path / "file").start()
+    with Broker(port=0) as taken, pytest.raises(CannotStart, match="Cannot serve metrics at"):
+        Cluster(2, config={"metrics.listeners": f"http://127.0.0.1:{taken.port}"}).start()
+    assert what_runs() == before
