@@ -19,6 +19,7 @@ def test_nothing_of_a_broker_is_left():
     assert what_runs() == before
 
 
+@pytest.mark.logs("Fetch from broker", "its session has expired", "a heartbeat to the controller failed")
 def test_nothing_of_a_cluster_is_left(tmp_path):
     with Broker() as first:  # what a process opens once, as its first broker does
         first.produce("t", "x")
