@@ -80,9 +80,9 @@ def test_where_it_begins_and_ends(ottla, topic, options, offsets):
 def test_fields_and_formats(ottla, topic):
     create_topic(ottla.bootstrap, topic)
     ottla.text("produce", topic, "--key-separator", ":", "--header", "h=1", input="a:1\nb:\n")
-    ottla.text("produce", topic, "00ff", "--value-format", "hex")
+    ottla.text("produce", topic, "00ff", "--value-format", "hex", "--key", "6b", "--key-format", "hex")
     shown = ["--show", "offset,key,value,headers", "--separator", "|"]
-    assert ottla.text("consume", topic, *shown) == "0|a|1|h=1\n1|b||h=1\n2|null|\\x00\\xff|\n"
+    assert ottla.text("consume", topic, *shown) == "0|a|1|h=1\n1|b||h=1\n2|k|\\x00\\xff|\n"
     assert ottla.text("consume", topic, "--offset", 2, "--value-format", "base64") == "AP8=\n"
 
 
@@ -131,6 +131,8 @@ def test_a_reader_that_ends_first_is_no_failure(ottla, topic):
     (["produce", "{topic}", "--json", '{{"value": "a"}}', "x"], "VALUE 2: no JSON: "),
     (["produce", "{topic}", "a", "--header", "b"], "--header b: it must be NAME=VALUE."),
     (["produce", "{topic}", "a", "--json", "--null", "b"], "--key-separator and --null are for lines of text"),
+    (["produce", "{topic}", "a", "--key", "g", "--key-format", "hex"], "'g' is not hex: "),
+    (["consume", "{topic}", "--json", "--show", "key"], "--show and --separator are for lines of text"),
     (["consume", "{topic}x"],                      "Did you mean {topic}"),
     (["consume", "{topic}", "--partition", 7],     "--partition 7: the topic {topic} has the partitions 0 to 0."),
     (["consume", "{topic}", "--offset", "soon"],   "--offset soon: it must be earliest, latest, an offset, or -N"),

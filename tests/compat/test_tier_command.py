@@ -14,6 +14,7 @@ import pytest
 
 from ottla.bench.components.processes import PATIENCE_S
 from tests.compat.admin import admin_of, create_topic, produce, read, wait_until
+from tests.compat.commands import Commands
 from tests.harness.ottla import OttlaServer
 
 #: Everything periodic is often. A segment holds one batch: its index has room for one entry, and each batch gets one.
@@ -114,6 +115,21 @@ def test_ls(tier, tiered):
     ]
     assert tier.run("ls", tiered, "--no-table") == f"{head}\n{remote}\n{local}\n\n"
     assert f"{tiered}-0  [0, 10)" in tier.run("ls")
+
+
+def test_other_commands_know_both_tiers(tier, tiered):
+    ottla = Commands(tier.server.bootstrap)
+    assert ottla.text("consume", tiered) == "".join(f"{number}\n" for number in range(10))
+    assert [row["offset"] for row in ottla.rows("consume", tiered, "--offset", 4, "--max-records", 2)] == [
+        4,
+        5,
+    ]
+    [partition] = ottla.rows("topics", "describe", tiered)[0]["rows"]
+    assert (partition["log_start_offset"], partition["log_end_offset"]) == (0, 10)
+    [status] = ottla.rows("cluster", "status")
+    assert (status["level"], status["not_copied"] >= 1) == ("healthy", True)
+    assert re.search(r"^tier +[0-9]+ tiered partitions?, [0-9]+ records? (is|are) not copied yet$",
+                     ottla.text("cluster", "status"), re.MULTILINE)  # fmt: skip
 
 
 def test_ls_without_any_copy(tmp_path):

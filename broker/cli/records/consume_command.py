@@ -41,11 +41,9 @@ _NO_GROUP: Final = "ottla-consume"
 @click.option("--max-records", type=click.IntRange(1), metavar="COUNT", help="End after so many records.")
 @click.option("--follow", "-f", "is_following", is_flag=True, help="Wait for further records, until Ctrl-C.")
 @json_option
-@click.option("--show", "fields", default="value", show_default=True, metavar="FIELD,...",
-              help=f"The fields of a line of text: {', '.join(_FIELDS)}.")  # fmt: skip
-@click.option(
-    "--separator", default="\t", metavar="TEXT", help="What separates these fields; by default a tab."
-)
+@click.option("--show", "fields", metavar="FIELD,...",
+              help=f"The fields of a line of text: {', '.join(_FIELDS)}; by default value.")  # fmt: skip
+@click.option("--separator", metavar="TEXT", help="What separates these fields; by default a tab.")
 @with_formats
 def consume(
     topics: tuple[str, ...],
@@ -59,8 +57,8 @@ def consume(
     max_records: int | None,
     is_following: bool,
     is_json: bool,
-    fields: str,
-    separator: str,
+    fields: str | None,
+    separator: str | None,
     key_format: str,
     value_format: str,
 ) -> None:
@@ -80,16 +78,11 @@ def consume(
             "--offset, --timestamp and --partition are for a consumer without --group: "
             "`ottla groups reset-offsets` moves a group."
         )
-    shown = _shown_fields(fields)
+    if is_json and (fields is not None or separator is not None):
+        raise click.UsageError("--show and --separator are for lines of text: leave them out with --json.")
+    shown = _shown_fields(fields or "value")
     begins_at_end = is_following and not from_beginning
-    try:
-        target = Target(Kind.LATEST if begins_at_end else Kind.EARLIEST)
-        if timestamp is not None:
-            target = Target(Kind.TIME, timestamp)
-        elif offset is not None:
-            target = target_of(offset)
-    except ClusterError as error:
-        raise CannotBeDone(str(error)) from None
+    target = _target(offset, timestamp, begins_at_end=begins_at_end)
 
     async def question(client: ClusterClient) -> Mapping[TopicPartition, Range]:
         return await ranges_of(client, list(dict.fromkeys(topics)), partitions, target)
@@ -116,7 +109,7 @@ def consume(
         consumption.assign(ranges)
     else:
         consumption.subscribe(list(dict.fromkeys(topics)))
-    line_of = _json_line if is_json else _text_line(shown, separator)
+    line_of = _json_line if is_json else _text_line(shown, "\t" if separator is None else separator)
     formats = formats_of(key_format, value_format)
     try:
         with _ended_by_signals():
@@ -132,6 +125,18 @@ def consume(
         pass
     finally:
         consumption.close(has_group=group is not None)
+
+
+def _target(offset: str | None, timestamp: int | None, *, begins_at_end: bool) -> Target:
+    """Where the options begin, without a group. Raises CannotBeDone."""
+    if timestamp is not None:
+        return Target(Kind.TIME, timestamp)
+    if offset is None:
+        return Target(Kind.LATEST if begins_at_end else Kind.EARLIEST)
+    try:
+        return target_of(offset)
+    except ClusterError as error:
+        raise CannotBeDone(str(error)) from None
 
 
 @contextmanager

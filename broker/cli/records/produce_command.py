@@ -17,6 +17,7 @@ from ottla.broker.cli.records.formats import (
     FormatError,
     Formats,
     Record,
+    from_text,
     header_of,
     record_of,
     record_of_text,
@@ -99,8 +100,9 @@ def produce(
     formats = formats_of(key_format, value_format)
     try:
         added = [header_of(text) for text in headers]
+        common_key = None if key is None else from_text(key, formats.key)
     except FormatError as error:
-        raise CannotBeDone(f"{error}.") from None
+        raise CannotBeDone(sentence(str(error))) from None
 
     def parse(line: str) -> Record:
         if is_json:
@@ -108,7 +110,7 @@ def produce(
         else:
             found = record_of_text(line, formats, key_separator=key_separator, null=null)
         return Record(
-            key=found.key if key is None else key.encode(),
+            key=found.key if common_key is None else common_key,
             value=found.value,
             headers=[*found.headers, *added],
             timestamp_ms=found.timestamp_ms,

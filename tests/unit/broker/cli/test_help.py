@@ -5,13 +5,15 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
+from ottla.broker.cli.command_group import CommandGroup
 from ottla.command_line import COMMANDS, main
 
 
 def groups_of(command, words=("ottla",)):
-    """Each group of commands below this one, by its words."""
+    """Each group of commands below this one, by its words. The commands of `ottla bench` need its extra."""
     if isinstance(command, click.Group):
         yield words, command
+    if isinstance(command, CommandGroup):
         context = click.Context(command)
         for name in command.list_commands(context):
             yield from groups_of(command.get_command(context, name), (*words, name))
