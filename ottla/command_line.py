@@ -32,6 +32,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "partitions": ("ottla.broker.cli.partitions.command", "partitions"),
         "produce": ("ottla.broker.cli.records.produce_command", "produce"),
         "random-uuid": ("ottla.broker.cli.storage", "random_uuid"),
+        "test-broker": ("ottla.testing.command", "start_test_broker"),
         "tier": ("ottla.broker.cli.tier.command", "tier"),
         "topics": ("ottla.broker.cli.admin.topics_command", "topics"),
         "verify-log": ("ottla.broker.cli.files.verify_command", "verify_log"),

@@ -17,6 +17,7 @@ from ottla.testing.cluster_methods import ClusterMethods
 from ottla.testing.existing import Existing
 from ottla.testing.faults import Fault, FaultNeverStruck
 from ottla.testing.operations import ClusterError, Record
+from ottla.testing.process_broker import ProcessBroker
 
 __all__ = [
     "Broker",
@@ -28,5 +29,6 @@ __all__ = [
     "Fault",
     "FaultNeverStruck",
     "KafkaError",
+    "ProcessBroker",
     "Record",
 ]

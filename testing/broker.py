@@ -12,7 +12,7 @@ caller's own loop goes on: `await broker.aio.wait_for_records("orders", 3)`.
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, Self
+from typing import ClassVar, Final, Self, cast
 
 from ottla.broker.roles.directories import CannotStart
 from ottla.config.broker_config import BrokerConfig
@@ -35,6 +35,18 @@ DEFAULTS: Final[Mapping[str, str]] = {
 class Broker(ControlledNode, ControlledCluster):
     """A broker that starts in some 50 ms, and whose faults, disk and clock a test controls."""
 
+    #: The subclass whose broker is in a process of its own.
+    _of_process: "ClassVar[type[Broker]]"
+
+    def __init_subclass__(cls, *, is_of_process: bool = False) -> None:
+        """Let `Broker(process=True)` create this subclass, if it is the one for that."""
+        if is_of_process:
+            Broker._of_process = cls
+
+    def __new__(cls, *, process: bool = False, **_: object) -> Self:
+        """Create the broker: with `process` one in a process of its own."""
+        return cast("Self", super().__new__(cls._of_process if process else cls))
+
     def __init__(
         self,
         *,
@@ -44,13 +56,15 @@ class Broker(ControlledNode, ControlledCluster):
         tier: bool | Path | str = False,
         keep: bool = False,
         strict: bool = True,
+        process: bool = False,
     ) -> None:
         """Describe a broker; `start` or `with` starts it.
 
         `config` are Kafka's configurations. `port` 0 takes a free one, which a restart keeps. `data_dir` None is a
         temporary folder, which `stop` deletes unless `keep` is true. `tier` True is a remote tier in a folder beside
         the data, a path or URL another one (`ottla broker --tier`). With `strict`, a fault that was armed and never met
-        by a request raises FaultNeverStruck when the broker is reset or stopped.
+        by a request raises FaultNeverStruck when the broker is reset or stopped. `process` runs the broker in a process
+        of its own, whose log is in a file beside the data.
         """
         ControlledCluster.__init__(self, data_dir=data_dir, tier=tier, keep=keep, strict=strict)
         ControlledNode.__init__(self, name="ottla-broker", strict=strict)
@@ -87,7 +101,7 @@ class Broker(ControlledNode, ControlledCluster):
             ends.callback(self._delete_folder)
             ends.callback(self._release_port)
             ends.callback(self.close_operations)
-            ends.callback(super().kill if self._leaves_nothing else super().stop)
+            ends.callback(self._end_node)
 
     def reset(self) -> None:
         """End all faults, and delete all topics and groups. Raises FaultNeverStruck for a fault that was never met."""
@@ -111,6 +125,12 @@ class Broker(ControlledNode, ControlledCluster):
         return f"127.0.0.1:{self.port}"
 
     # -- inside -----------------------------------------------------------------------------------------
+
+    def _end_node(self) -> None:
+        if self._leaves_nothing:
+            super().kill()
+        else:
+            super().stop()
 
     def _lives(self) -> Sequence[NodeLife]:
         return [self._running]

@@ -27,7 +27,7 @@ class Disk(LastingFaults):
 
     def fill(self, *, strict: bool = True) -> LastingFault:
         """Let writes fail with ENOSPC, until `heal`."""
-        self._full = self.begin("fill()", strict=strict)
+        self._full = self.begin("fill", strict=strict)
         return self._full
 
     def slow(self, seconds: float, *, strict: bool = True) -> LastingFault:
@@ -37,13 +37,13 @@ class Disk(LastingFaults):
         """
         if seconds <= 0:
             raise ValueError(f"{self._name}.slow({seconds}): the delay must be positive.")
-        fault = self.begin(f"slow({seconds:g})", strict=strict)
+        fault = self.begin("slow", seconds, strict=strict)
         self._slow = fault, seconds
         return fault
 
     def fail(self, *, strict: bool = True) -> LastingFault:
         """Let all operations fail with EIO, until `heal`."""
-        self._failing = self.begin("fail()", strict=strict)
+        self._failing = self.begin("fail", strict=strict)
         return self._failing
 
     def ended(self, fault: LastingFault) -> None:

@@ -53,16 +53,26 @@ class Fault:
     ) -> None:
         """`what` is the call that has created it, for messages; `client` is a part of the client ids concerned."""
         self._faults = faults
-        self._what = what
+        #: The call that has created it, for messages.
+        self.what = what
         self._action = action
         self._api = api
         self._client = client
         self._is_due: Callable[[int], bool] | None = None
         self._last_call: int | None = None
         self.is_strict = strict
-        #: The requests that it concerned since it was armed, and those that have met it.
-        self.calls = 0
-        self.struck = 0
+        self._calls = 0
+        self._struck = 0
+
+    @property
+    def calls(self) -> int:
+        """The requests that it concerned since it was armed."""
+        return self._calls
+
+    @property
+    def struck(self) -> int:
+        """The requests that have met it since it was armed."""
+        return self._struck
 
     def once(self) -> Self:
         """Strike the first request only."""
@@ -71,13 +81,13 @@ class Fault:
     def times(self, count: int) -> Self:
         """Strike the first `count` requests."""
         if count < 1:
-            raise ValueError(f"{self._what}.times({count}): the count must be 1 or more.")
+            raise ValueError(f"{self.what}.times({count}): the count must be 1 or more.")
         return self._arm(lambda call: call <= count, last_call=count)
 
     def on_call(self, number: int) -> Self:
         """Strike the request of this number, counted from 1, only."""
         if number < 1:
-            raise ValueError(f"{self._what}.on_call({number}): calls are counted from 1.")
+            raise ValueError(f"{self.what}.on_call({number}): calls are counted from 1.")
         return self._arm(lambda call: call == number, last_call=number)
 
     def every_time(self) -> Self:
@@ -88,7 +98,7 @@ class Fault:
         """Strike each request with this probability; the same ones in each run with the same seed."""
         if not 0 < probability <= 1:
             raise ValueError(
-                f"{self._what}.with_probability({probability}): a probability is above 0, and at most 1."
+                f"{self.what}.with_probability({probability}): a probability is above 0, and at most 1."
             )
         draws = random.Random(seed)
         return self._arm(lambda _: draws.random() < probability)
@@ -108,12 +118,12 @@ class Fault:
             return
         if self._is_due is None:
             raise FaultNeverStruck(
-                f"{self._what} was never armed: call once(), times(n), on_call(n), every_time() or "
+                f"{self.what} was never armed: call once(), times(n), on_call(n), every_time() or "
                 "with_probability(p) of it."
             )
         if not self.struck:
             raise FaultNeverStruck(
-                f"{self._what} was armed, and none of the {self.calls} requests that it concerns has met it. "
+                f"{self.what} was armed, and none of the {self.calls} requests that it concerns has met it. "
                 "Pass strict=False if that may be."
             )
 
@@ -129,12 +139,16 @@ class Fault:
             self.verify()
 
     def __repr__(self) -> str:
-        return f"<Fault {self._what}, struck {self.struck} of {self.calls} requests>"
+        return f"<Fault {self.what}, struck {self.struck} of {self.calls} requests>"
 
     def _arm(self, is_due: Callable[[int], bool], *, last_call: int | None = None) -> Self:
         self._is_due, self._last_call = is_due, last_call
         self._faults.arm(self)
         return self
+
+    def reset_counts(self) -> None:
+        """Forget the requests so far: it is armed now. Called with the lock held."""
+        self._calls = self._struck = 0
 
     def strikes(self, header: RequestHeader) -> Action | None:
         """Count a request that it concerns; the action if the request meets the fault. Called with the lock held."""
@@ -142,12 +156,12 @@ class Fault:
         if (self._api is not None and header.api_key != self._api) or self._client not in client_id:
             return None
         assert self._is_due is not None
-        self.calls += 1
-        if self._last_call is not None and self.calls >= self._last_call:
+        self._calls += 1
+        if self._last_call is not None and self._calls >= self._last_call:
             self._faults.armed.pop(self, None)
-        if not self._is_due(self.calls):
+        if not self._is_due(self._calls):
             return None
-        self.struck += 1
+        self._struck += 1
         return self._action
 
 
@@ -256,7 +270,7 @@ class Faults:
     def arm(self, fault: Fault) -> None:
         """Let further requests meet the fault."""
         with self._lock:
-            fault.calls = fault.struck = 0
+            fault.reset_counts()
             self.armed[fault] = None
 
     def disarm(self, fault: Fault) -> None:
@@ -266,6 +280,11 @@ class Faults:
         if self._loop is not None and self._loop.is_running():
             self._loop.call_soon_threadsafe(self._break_silence, fault)
 
+    def remember(self, fault: Fault) -> None:
+        """Check the fault at the next `reset`."""
+        with self._lock:
+            self._created[fault] = None
+
     def forget(self, fault: Fault) -> None:
         """Do not check the fault at the next `reset`."""
         with self._lock:
@@ -273,8 +292,7 @@ class Faults:
 
     def _create(self, what: str, action: Action, api: ApiKey | None, client: str, strict: bool) -> Fault:
         fault = Fault(self, what, action, api=api, client=client, strict=strict)
-        with self._lock:
-            self._created[fault] = None
+        self.remember(fault)
         return fault
 
     # -- met by requests [the broker's loop] ------------------------------------------------------------

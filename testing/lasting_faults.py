@@ -25,13 +25,21 @@ class LastingFault:
         self._changed = threading.Condition()
         self._is_ended = False
         self.is_strict = strict
-        #: The operations that have met it.
-        self.struck = 0
+        self._struck = 0
+
+    @property
+    def struck(self) -> int:
+        """The operations that have met it."""
+        return self._struck
 
     @property
     def is_active(self) -> bool:
         """Whether operations meet it."""
         return not self._is_ended
+
+    def of(self, faults: "LastingFaults") -> bool:
+        """Whether it is a fault of this disk or store."""
+        return self._faults is faults
 
     def heal(self) -> None:
         """End the fault; operations that it delays go on at once."""
@@ -48,7 +56,7 @@ class LastingFault:
 
     def strike(self) -> None:
         """Count an operation that has met it. [any thread]"""
-        self.struck += 1
+        self._struck += 1
 
     def pause(self, seconds: float, is_over: Callable[[], bool] = lambda: False) -> None:
         """Count an operation, and delay it, until the fault is healed or `is_over` at the latest. [any thread]"""
@@ -99,12 +107,20 @@ class LastingFaults:
         for fault in begun if verify else ():
             fault.verify()
 
-    def begin(self, call: str, *, strict: bool) -> LastingFault:
-        """Begin a fault; `call` is the method with its arguments."""
-        fault = LastingFault(self, f"{self._name}.{call}", strict=strict)
+    def begin(self, name: str, *arguments: float, strict: bool) -> LastingFault:
+        """Begin the fault of the method `name`, which was called with these arguments."""
+        fault = LastingFault(self, self.text_of(name, *arguments), strict=strict)
+        self.remember(fault)
+        return fault
+
+    def text_of(self, name: str, *arguments: float) -> str:
+        """Return the call of a method as a test has written it."""
+        return f"{self._name}.{name}({', '.join(f'{each:g}' for each in arguments)})"
+
+    def remember(self, fault: LastingFault) -> None:
+        """Check the fault at the next `reset`."""
         with self._lock:
             self._begun[fault] = None
-        return fault
 
     def ended(self, fault: LastingFault) -> None:
         """Let no further operation meet the fault. Called by `LastingFault.heal`."""

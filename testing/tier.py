@@ -38,20 +38,20 @@ class Tier(LastingFaults):
         """Delay each call of the store by so many seconds, until `heal`."""
         if seconds <= 0:
             raise ValueError(f"{self._name}.slow({seconds}): the delay must be positive.")
-        fault = self.begin(f"slow({seconds:g})", strict=strict)
+        fault = self.begin("slow", seconds, strict=strict)
         self._slow = fault, seconds
         return fault
 
     def fail(self, *, strict: bool = True) -> LastingFault:
         """Let each call of the store fail with an error that may pass, until `heal`."""
-        self._failing = self.begin("fail()", strict=strict)
+        self._failing = self.begin("fail", strict=strict)
         return self._failing
 
     def empty(self, *, strict: bool = True) -> LastingFault:
         """Let all objects vanish that are in the store now; `heal` brings them back."""
         with self._copies_lock:
             self._copied.clear()
-            self._empty = self.begin("empty()", strict=strict)
+            self._empty = self.begin("empty", strict=strict)
         return self._empty
 
     def ended(self, fault: LastingFault) -> None:
