@@ -36,6 +36,6 @@ def test_nothing_of_a_cluster_is_left(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises((CannotStart, OSError)):
         Cluster(2, data_dir=tmp_path / "file").start()
-    with Broker(port=0) as taken, pytest.raises(CannotStart, match="Cannot serve metrics at"):
+    with Broker(port=0) as taken, pytest.raises(CannotStart, match="Cannot listen at http"):
         Cluster(2, config={"metrics.listeners": f"http://127.0.0.1:{taken.port}"}).start()
     assert what_runs() == before
