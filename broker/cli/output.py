@@ -171,6 +171,20 @@ def duration_text(duration_ms: int) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count) or "0 s"
 
 
+def terminal_text(text: str) -> str:
+    r"""The text for a terminal: a record may have characters that would control it, and these are escaped.
+
+    >>> terminal_text("Zoë\t\x1b[2J")
+    'Zoë\t\\x1b[2J'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each == "\t" else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
 def show(lines: Iterable[str | Row]) -> None:
     """Write lines of text and rows of JSON to the standard output.
 

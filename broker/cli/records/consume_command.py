@@ -4,6 +4,7 @@ Exit status: 0, or 2 if it could not be carried out. Ctrl-C and SIGTERM are ends
 """
 
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -13,7 +14,7 @@ import click
 from ottla.broker.cli.admin.resetting import Kind, Target
 from ottla.broker.cli.bootstrap import CannotBeDone, ClusterError, bootstrap_option, json_option
 from ottla.broker.cli.cluster_client import ClusterClient, ask_cluster
-from ottla.broker.cli.output import as_json, sentence, standard_output
+from ottla.broker.cli.output import as_json, sentence, standard_output, terminal_text
 from ottla.broker.cli.parameters import time_ms
 from ottla.broker.cli.records.formats import FormatError, Formats, Record, as_line, row_of
 from ottla.broker.cli.records.produce_command import formats_of, with_formats
@@ -193,6 +194,8 @@ def _json_line(name: TopicPartition, offset: int, record: Record, formats: Forma
 
 
 def _text_line(fields: list[str], separator: str) -> Callable[[TopicPartition, int, Record, Formats], str]:
+    is_terminal = sys.stdout.isatty()
+
     def line(name: TopicPartition, offset: int, record: Record, formats: Formats) -> str:
         texts = {
             "topic": lambda: name.topic,
@@ -205,7 +208,8 @@ def _text_line(fields: list[str], separator: str) -> Callable[[TopicPartition, i
                 f"{header}={as_line(value, Formats().value)}" for header, value in record.headers
             ),
         }
-        return separator.join(texts[field]() for field in fields)
+        found = [texts[field]() for field in fields]
+        return separator.join(map(terminal_text, found) if is_terminal else found)
 
     return line
 

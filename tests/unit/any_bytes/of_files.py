@@ -9,6 +9,7 @@ from struct import Struct
 from uuid import UUID
 
 from ottla.broker.cli.files.dump import DumpOptions, dump
+from ottla.broker.cli.files.verify_command import CACHES
 from ottla.config.load import read_properties
 from ottla.config.log_config import LogConfig
 from ottla.controller.metadata_log import quorum_state, snapshots
@@ -176,6 +177,8 @@ _DUMPED = (
     "meta.properties",
     "quorum-state",
     ".kafka_cleanshutdown",
+    "record-times-checkpoint",
+    "remote_log_snapshot",
 )
 
 
@@ -192,7 +195,7 @@ def dumped_files(data: bytes) -> None:
             (path / partition / name).write_bytes(content)
             list(dump(path / partition / name, FILES, DumpOptions(has_data=True, is_decoded=True)))
         (path / name).write_bytes(content)
-        inspect(path, FILES)
+        inspect(path, FILES, caches=CACHES)
 
 
 def _copies() -> Sequence[bytes]:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from struct import Struct
 
+from ottla.broker.cli.admin.group_rows import assigned_partitions
 from ottla.broker.cli.files.decoders import DECODERS, NotKnown
 from ottla.broker.groups.config import GroupConfig
 from ottla.broker.groups.group import subscribed_topics
@@ -156,6 +157,8 @@ def consumer_offsets(data: bytes) -> None:
         group = group_from_value("g", record.value, GroupConfig())
         assignments = {member.member_id: member.assignment for member in group.members.values()}
         group_value(group, assignments)
+        for member in record.value.members:
+            assigned_partitions(member.assignment)
     elif isinstance(record.value, OffsetCommitValue):
         offset_from_value(record.value, record_offset=1)
 
