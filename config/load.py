@@ -5,14 +5,21 @@ of the command line override all of them. Without a file the standalone profile 
 of a node that is broker and controller of a cluster of its own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.tier_text import metadata_topic_properties, tier_properties
 from ottla.protocol.errors import InvalidConfig
 
-__all__ = ["load_config", "parse_settings", "read_properties", "standalone_profile"]
+__all__ = [
+    "config_with_tier",
+    "load_config",
+    "parse_settings",
+    "properties_text",
+    "read_properties",
+    "standalone_profile",
+]
 
 DEFAULT_PORT = 9092
 DEFAULT_CONTROLLER_PORT = 9093
@@ -48,9 +55,17 @@ def load_config(
     if data_dir is not None:
         settings["log.dirs"] = str(data_dir)
         settings.pop("metadata.log.dir", None)
+    return config_with_tier(settings, tier, overrides=chosen)
+
+
+def config_with_tier(
+    settings: Mapping[str, str], tier: str | Path | None, *, overrides: Mapping[str, str] | None = None
+) -> BrokerConfig:
+    """The configuration of these properties and this remote tier, under `overrides`. Raises InvalidConfig."""
+    chosen = dict(overrides or {})
     if tier is None:
-        return BrokerConfig(settings | chosen)
-    config = BrokerConfig(settings | tier_properties(str(tier)) | chosen)
+        return BrokerConfig({**settings, **chosen})
+    config = BrokerConfig({**settings, **tier_properties(str(tier)), **chosen})
     _refuse_tier_in_log_dirs(config)
     if config.is_whole_cluster:
         return BrokerConfig(metadata_topic_properties(broker_count=1) | config.static)
@@ -111,6 +126,28 @@ def read_properties(file: Path) -> dict[str, str]:
     except PropertyError as error:
         raise InvalidConfig(f"{file} is not a properties file: {error}") from None
     return dict(properties.properties)
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    r"""Return the lines of a Java properties file, in ASCII: other characters are Unicode escapes.
+
+    >>> properties_text({"broker.rack": "a\\b", "log.dirs": " Zoë"})
+    'broker.rack=a\\\\b\nlog.dirs=\\ Zo\\u00eb\n'
+    """
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items())
+
+
+def _escaped(value: str) -> str:
+    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    if text.startswith((" ", "\t")):
+        text = f"\\{text}"
+    return "".join(each if each.isascii() else _unicode_escape(each) for each in text)
+
+
+def _unicode_escape(character: str) -> str:
+    """Return the escapes of one character: two, of UTF-16, where one has too few digits."""
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, str]:

@@ -24,6 +24,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "cluster": ("ottla.broker.cli.cluster", "cluster"),
         "configs": ("ottla.broker.cli.admin.configs_command", "configs"),
         "consume": ("ottla.broker.cli.records.consume_command", "consume"),
+        "container": ("ottla.broker.cli.container", "run_container"),
         "dashboards": ("ottla.broker.cli.dashboards", "dashboards"),
         "dump-log": ("ottla.broker.cli.files.dump", "dump_log"),
         "format": ("ottla.broker.cli.storage", "format_directories"),

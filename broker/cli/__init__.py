@@ -3,6 +3,7 @@
 | command | module |
 |---|---|
 | broker | `broker.py` |
+| container | `container.py`, `environment.py` |
 | cluster up | `cluster.py`, `cluster_plan.py` |
 | topics, groups, configs, cluster status | `admin/` |
 | produce, consume | `records/` |

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -34,6 +34,29 @@ _FORMATTERS: Final[dict[str, Callable[[], logging.Formatter]]] = {
 _INPUT_BYTES = 4096
 
 
+def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a command that runs a node about its log; `write_log` takes their values."""
+    log_level = click.option(
+        "--log-level",
+        type=click.Choice(list(LEVELS), case_sensitive=False),
+        default="INFO",
+        show_default=True,
+        envvar="OTTLA_LOG_LEVEL",
+        show_envvar=True,
+        help="The lowest level of Ottla's own log lines. At run time: kafka-configs.sh --entity-type broker-loggers.",
+    )
+    log_format = click.option(
+        "--log-format",
+        type=click.Choice(list(_FORMATTERS)),
+        default="text",
+        show_default=True,
+        envvar="OTTLA_LOG_FORMAT",
+        show_envvar=True,
+        help="The form of log lines, which go to the standard error; times are UTC.",
+    )
+    return log_level(log_format(command))
+
+
 @click.command("broker")
 @click.argument("properties", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
@@ -51,20 +74,7 @@ _INPUT_BYTES = 4096
     help="Tiered storage: copy closed segments of topics with remote.storage.enable=true to this directory, or to "
     "s3://BUCKET/PREFIX?endpoint=URL&region=...",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(list(LEVELS), case_sensitive=False),
-    default="INFO",
-    show_default=True,
-    help="The lowest level of Ottla's own log lines. At run time: kafka-configs.sh --entity-type broker-loggers.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(list(_FORMATTERS)),
-    default="text",
-    show_default=True,
-    help="The form of log lines, which go to the standard error; times are UTC.",
-)
+@log_options
 @click.option(
     "--until-stdin-ends",
     is_flag=True,
@@ -85,24 +95,30 @@ def start_broker(
     Without a file one process is broker and controller of a cluster of its own, on 127.0.0.1:9092. With a file it
     has the roles of process.roles: broker, controller or both.
     """
-    _write_log(_FORMATTERS[log_format](), level=LEVELS[log_level.upper()])
+    write_log(log_format, log_level)
     try:
         config = load_config(properties, overrides=overrides, port=port, data_dir=data_dir, tier=tier)
-        run(lambda runtime: _serve(runtime, config, until_stdin_ends=until_stdin_ends))
+        run_node(config, until_stdin_ends=until_stdin_ends)
     except (CannotStart, KafkaError) as error:
         raise click.ClickException(str(error)) from None
 
 
-def _write_log(formatter: logging.Formatter, *, level: int) -> None:
+def write_log(log_format: str, log_level: str) -> None:
     """Write log lines to the standard error; libraries' lines below INFO are written only if they are asked for.
 
     At DEBUG the client of an object store logs each header of its requests.
     """
+    level = LEVELS[log_level.upper()]
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter)
+    handler.setFormatter(_FORMATTERS[log_format]())
     handler.addFilter(LineLimit())
     logging.basicConfig(level=max(level, logging.INFO), handlers=[handler])
     logging.getLogger("ottla").setLevel(level)
+
+
+def run_node(config: BrokerConfig, *, until_stdin_ends: bool = False) -> None:
+    """Run a node in this process until a signal ends it. Raises CannotStart."""
+    run(lambda runtime: _serve(runtime, config, until_stdin_ends=until_stdin_ends))
 
 
 async def _serve(runtime: ProductionRuntime, config: BrokerConfig, *, until_stdin_ends: bool) -> None:

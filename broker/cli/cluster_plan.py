@@ -15,7 +15,7 @@ from uuid import UUID
 
 from ottla.broker.roles.formatting import FormatOptions, FormatterError, InitialController
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.load import load_config
+from ottla.config.load import load_config, properties_text
 from ottla.protocol.kafka_uuid import to_text
 from ottla.storage.files import Files
 from ottla.storage.manager import meta_properties
@@ -143,17 +143,8 @@ def write_properties(plan: ClusterPlan, extra: Mapping[str, str] | None = None) 
         BrokerConfig(properties)
     for node, properties in new.items():
         node.folder.mkdir(parents=True, exist_ok=True)
-        text = "".join(f"{key}={_escaped(value)}\n" for key, value in properties.items())
-        node.properties_file.write_bytes(text.encode("iso-8859-1", "backslashreplace"))
+        node.properties_file.write_text(properties_text(properties), encoding="ascii")
     return known
-
-
-def _escaped(value: str) -> str:
-    """Return the text escaped for java.util.Properties.
-
-    The encoding writes characters outside ISO 8859-1 as Unicode escapes.
-    """
-    return value.replace("\\", "\\\\")
 
 
 def formatting(plan: ClusterPlan, new_uuid: Callable[[], UUID]) -> Iterator[tuple[NodePlan, FormatOptions]]:

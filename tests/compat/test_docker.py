@@ -1,4 +1,6 @@
-"""The script and settings of docker/cluster.yaml make a cluster, run here without containers."""
+"""The image and its compose files, without containers: the Dockerfile's steps are executed in a folder, and what the
+image runs is run with the settings of the files.
+"""
 
 import os
 import re
@@ -7,13 +9,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.bench.components import fetch
 from ottla.bench.components.processes import PATIENCE_S, Child, steady_ports
 from tests.compat.admin import create_topic, once, produce, wait_until
+from tests.harness.image import Image, copied
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    return Image(tmp_path_factory.mktemp("image"))
 
 
 def environments():
@@ -35,6 +44,71 @@ def _pairs(text, anchor):
     return {name: value.strip('"') for name, value in re.findall(r"^  (\w+): (.*)$", block, re.MULTILINE)}
 
 
+def test_the_builder_is_sent_what_the_dockerfile_copies():
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    patterns = [line for line in lines if line and not line.startswith("#")]
+    assert patterns[0] == "*"
+    assert sorted(each[1:] for each in patterns if each.startswith("!")) == sorted(copied())
+    assert [name for name in copied() if not (ROOT / name).exists()] == []
+
+
+def test_a_container_has_two_listeners_and_a_health_check_and_keeps_a_mounted_file(image, tmp_path):
+    """The properties of compose.yaml's broker, at other ports, are its mounted file."""
+    start = [*image.command, "--data-dir", str(tmp_path / "data")]
+    environment = {**os.environ, **image.environment}
+    done = subprocess.run([*start, "--print"], env=environment, capture_output=True, text=True, check=True)
+    inside = f"PLAINTEXT://{os.uname().nodename}:19092"
+    assert f"advertised.listeners=HOST://localhost:9092,{inside}\n" in done.stdout
+    ports = steady_ports(4)
+    text = done.stdout.replace(inside, "PLAINTEXT://127.0.0.1:19092").replace("0.0.0.0", "127.0.0.1")
+    for old, new in zip(("19092", "9092", "9093", "9404"), ports, strict=True):
+        text = re.sub(rf":{old}\b", f":{new}", text)
+    mounted = tmp_path / "server.properties"
+    mounted.write_text(text)
+    variables = {
+        "METRICS_PORT": str(ports[3]),
+        "CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw",
+        "KAFKA_OPTS": "-Dx",
+        "KAFKA_NUM_PARTITIONS": "2",
+    }
+    assert not image.is_healthy(variables)[0]
+    log = tmp_path / "log"
+    node = Child([*start, "--mounted", str(mounted)], log=log, env={**image.environment, **variables})
+    try:
+        node.wait_until(lambda: "\nREADY " in node.output())
+        assert f" cluster.id={variables['CLUSTER_ID']} " in node.output()
+        assert image.is_healthy(variables) == (True, "ready\n")
+        outside, within = f"127.0.0.1:{ports[1]}", f"127.0.0.1:{ports[0]}"
+        create_topic(outside, "t")
+        produce(outside, "t", [b"a"])
+        client = AdminClient({"bootstrap.servers": within})
+        [broker] = client.list_topics(timeout=PATIENCE_S).brokers.values()
+        assert broker.port == ports[0]
+    finally:
+        assert node.stop() == 0
+    [warning] = node.warnings()
+    assert "KAFKA_OPTS" in warning
+    assert mounted.read_text() == text
+    assert not image.is_healthy(variables)[0]
+
+
+@pytest.mark.parametrize(("variables", "sentence"), [
+    ({"KAFKA_NODEID": "1"}, "Did you mean KAFKA_NODE_ID,"),
+    ({"KAFKA_PROCESS_ROLES": "controller", "KAFKA_NODE_ID": "1", "KAFKA_LISTENERS": "CONTROLLER://:9093",
+      "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+      "KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS": "a:9093,b:9093"}, "nothing names the voters of the quorum"),
+    ({"KAFKA_NUM_PARTITIONS": "two"}, "num.partitions"),
+    ({"KAFKA_LOG_DIRS": "/proc/data", "CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw"}, "log.dirs, /proc/data, must name"),
+])  # fmt: skip
+def test_a_container_that_cannot_start_says_why(tmp_path, variables, sentence):
+    command = [sys.executable, "-m", "ottla", "container", "--data-dir", str(tmp_path / "data")]
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert sentence in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "data").exists()
+
+
 def test_the_file_names_a_cluster():
     nodes = environments()
     assert sorted(nodes) == [
@@ -45,44 +119,41 @@ def test_the_file_names_a_cluster():
         "controller-2",
         "controller-3",
     ]
-    voters = nodes["broker-1"]["CONTROLLERS"].split(",")
+    voters = nodes["controller-1"]["INITIAL_CONTROLLERS"].split(",")
     assert [voter.partition("@")[0] for voter in voters] == [
-        nodes[f"controller-{n}"]["NODE_ID"] for n in (1, 2, 3)
+        nodes[f"controller-{n}"]["KAFKA_NODE_ID"] for n in (1, 2, 3)
     ]
-    assert len({node["NODE_ID"] for node in nodes.values()}) == 6
+    addresses = nodes["broker-1"]["KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS"].split(",")
+    assert [re.fullmatch(r"\d+@(.+):[^:]+", voter)[1] for voter in voters] == addresses
+    assert len({node["KAFKA_NODE_ID"] for node in nodes.values()}) == 6
     assert {node["CLUSTER_ID"] for node in nodes.values()} == {nodes["broker-1"]["CLUSTER_ID"]}
-    assert [nodes[f"broker-{n}"]["RACK"] for n in (1, 2, 3)] == ["a", "b", "c"]
+    assert [nodes[f"broker-{n}"]["KAFKA_BROKER_RACK"] for n in (1, 2, 3)] == ["a", "b", "c"]
 
 
 def test_the_nodes_of_the_file_find_each_other(tmp_path):
     """One controller and one broker of the six, with this machine's address where the file has containers' names."""
     nodes = environments()
-    controller_port, broker_port, host_port = steady_ports(3)
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    controller_port, broker_port, host_port, *metrics_ports = steady_ports(5)
+    ports = {"CONTROLLER": controller_port, "PLAINTEXT": broker_port, "HOST": host_port}
+    address = f"127.0.0.1:{controller_port}"
     children = []
     try:
-        for service in ("controller-1", "broker-1"):
-            node = nodes[service]
-            voter = (
-                node["CONTROLLERS"].split(",")[0].replace("controller-1:9093", f"127.0.0.1:{controller_port}")
-            )
-            settings = node | {"CONTROLLERS": voter, "DATA_DIR": str(tmp_path / service), "PATH": path}
-            for name in ("LISTENERS", "ADVERTISED"):
+        for service, metrics_port in zip(("controller-1", "broker-1"), metrics_ports, strict=True):
+            settings = nodes[service] | {
+                "KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS": address,
+                "KAFKA_LOG_DIRS": str(tmp_path / service),
+                "METRICS_PORT": str(metrics_port),
+            }
+            for name in ("KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS"):
                 settings[name] = re.sub(
                     r"(\w+)://[^:]+:\d+",
-                    lambda found: (
-                        f"{found[1]}://127.0.0.1:"
-                        + str(
-                            {"CONTROLLER": controller_port, "PLAINTEXT": broker_port, "HOST": host_port}[
-                                found[1]
-                            ]
-                        )
-                    ),
-                    node[name],
+                    lambda found: f"{found[1]}://127.0.0.1:{ports[found[1]]}",
+                    settings[name],
                 )
-            (tmp_path / service).mkdir()
+            if voters := settings.get("INITIAL_CONTROLLERS"):
+                settings["INITIAL_CONTROLLERS"] = voters.split(",")[0].replace("controller-1:9093", address)
             log = tmp_path / f"{service}.log"
-            children.append(Child(["sh", str(ROOT / "docker/node.sh")], log=log, env=settings))
+            children.append(Child([sys.executable, "-m", "ottla", "container"], log=log, env=settings))
         for child in children:
             child.wait_until(lambda child=child: "\nREADY " in child.output())
         for port in (broker_port, host_port):
@@ -99,7 +170,7 @@ def test_the_nodes_of_the_file_find_each_other(tmp_path):
 
 
 def test_the_broker_of_the_file_with_minio_copies_its_segments(tmp_path):
-    """The image's own command with the file's environment, and a MinIO server as the file starts it (KIP-405)."""
+    """The command of the image with the file's environment, and a MinIO server as the file starts it (KIP-405)."""
     text = (ROOT / "docker/tiered.yaml").read_text()
     of_store = dict(re.findall(r"(MINIO_\w+): \"?([^,\"}]*)", text))
     of_broker = dict(re.findall(r'^      (\w+): "?([^"\n]*)"?$', text, re.MULTILINE))
@@ -109,10 +180,7 @@ def test_the_broker_of_the_file_with_minio_copies_its_segments(tmp_path):
         of_broker["AWS_ACCESS_KEY_ID"],
         of_broker["AWS_SECRET_ACCESS_KEY"],
     ]
-    [command] = re.findall(
-        r'^CMD \["sh", "-c", "(.*)"\]$', (ROOT / "docker/Dockerfile").read_text(), re.MULTILINE
-    )
-    store_port, console_port, broker_port, controller_port = steady_ports(4)
+    store_port, console_port, broker_port, controller_port, metrics_port = steady_ports(5)
     (tmp_path / "store" / bucket).mkdir(parents=True)
     address = f"127.0.0.1:{store_port}"
     store = Child(
@@ -121,19 +189,17 @@ def test_the_broker_of_the_file_with_minio_copies_its_segments(tmp_path):
         log=tmp_path / "store.log",
         env={**of_store, "MINIO_UPDATE": "off"},
     )  # fmt: skip
-    for old, new in (
-        ('\\"', '"'), ("/opt/ottla/bin/", f"{Path(sys.executable).parent}/"),
-        ("--data-dir /data", f"--data-dir {tmp_path}/data"),
-        (":9092", f":{broker_port}"), (":9093", f":{controller_port}"),
-    ):  # fmt: skip
-        command = command.replace(old, new)
-    command += (
-        f" --set controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}"
-        " --set remote.log.manager.task.interval.ms=200"
-    )
-    environment = {**of_broker, "ADVERTISED_HOST": "127.0.0.1"}
+    environment = {
+        **of_broker,
+        "KAFKA_LISTENERS": f"PLAINTEXT://127.0.0.1:{broker_port},CONTROLLER://127.0.0.1:{controller_port}",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": f"1@127.0.0.1:{controller_port}",
+        "KAFKA_REMOTE_LOG_MANAGER_TASK_INTERVAL_MS": "200",
+        "METRICS_PORT": str(metrics_port),
+    }
+    del environment["ADVERTISED_HOST"]  # of the default listeners
     environment["TIER"] = environment["TIER"].replace("store:9000", address)
-    broker = Child(["sh", "-c", command], log=tmp_path / "broker.log", env=environment)
+    command = [sys.executable, "-m", "ottla", "container", "--data-dir", str(tmp_path / "data")]
+    broker = Child(command, log=tmp_path / "broker.log", env=environment)
     try:
         broker.wait_until(lambda: "READY " in broker.output())
         bootstrap = f"127.0.0.1:{broker_port}"
