@@ -2,6 +2,7 @@
 image runs is run with the settings of the files.
 """
 
+import json
 import os
 import re
 import socket
@@ -14,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.bench.components import fetch
 from ottla.bench.components.processes import PATIENCE_S, Child, steady_ports
+from ottla.broker.cli.environment import DEFAULT_METRICS_PORT
 from tests.compat.admin import create_topic, once, produce, wait_until
 from tests.harness.image import Image, copied
 
@@ -107,6 +109,25 @@ def test_a_container_that_cannot_start_says_why(tmp_path, variables, sentence):
     assert done.returncode == 1
     assert sentence in done.stderr.splitlines()[-1]
     assert not (tmp_path / "data").exists()
+
+
+def test_the_monitoring_file_mounts_files_that_exist_and_scrapes_the_services_of_the_others():
+    folder = ROOT / "docker"
+    mounts = re.findall(r"^      - (\.\S+):/\S+:ro$", (folder / "monitoring.yaml").read_text(), re.MULTILINE)
+    of_targets = [mount for mount in mounts if "${TARGETS:-broker}" in mount]
+    assert [mount for mount in mounts if mount not in of_targets and not (folder / mount).exists()] == []
+    assert of_targets == ["./monitoring/${TARGETS:-broker}.json"]
+    for name, file in (("broker", "compose.yaml"), ("cluster", "cluster.yaml")):
+        groups = json.loads((folder / f"monitoring/{name}.json").read_text())
+        services = re.findall(
+            r"^  ([\w-]+):$", _section((folder / file).read_text(), "services"), re.MULTILINE
+        )
+        targets = [target for group in groups for target in group["targets"]]
+        assert sorted(targets) == sorted(f"{service}:{DEFAULT_METRICS_PORT}" for service in services)
+
+
+def _section(text, name):
+    return re.search(rf"^{name}:\n((?:(?:  .*)?\n)+)", text, re.MULTILINE)[1]
 
 
 def test_the_file_names_a_cluster():
