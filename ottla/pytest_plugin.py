@@ -9,29 +9,38 @@ A shared broker can be asked for everything, but not be changed as a whole (faul
 would meet the tests of other workers; `ottla_cluster` starts brokers that can.
 """
 
+import logging
 import os
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pytest
 
 if TYPE_CHECKING:
-    from ottla.testing import Broker, Cluster, ClusterMethods
+    from ottla.testing import Broker, CannotStart, Cluster, ClusterMethods
 
+#: The address of the controlling process, and the key for it.
+Access: TypeAlias = tuple[tuple[str, int], bytes]
 #: One of xdist, which may be missing.
 WorkerController: TypeAlias = Any
 #: An argument of `ottla.testing.Broker` or `ottla.testing.Cluster`.
 Argument: TypeAlias = Any
 
 _EXTERNAL: Final = "OTTLA_BOOTSTRAP_SERVERS"
-#: The address of the controlling process, and the key for it, in what xdist gives to a worker.
+#: The name of the `Access` in what xdist gives to a worker.
 _SHARED: Final = "ottla_shared"
 _MAX_NAME: Final = 200
+#: Lines of a broker's log that are kept.
+_MAX_LINES: Final = 500
+_BEGAN: Final = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="shared",
         help="With pytest-xdist: one broker for all workers, or one for each of them.",
     )
+    group.addoption("--ottla-process", action="store_true", help="Run each broker in a process of its own.")
     group.addoption(
         "--ottla-keep", action="store_true", help="Keep the data of brokers, and print where they are."
     )
@@ -92,6 +102,7 @@ class _SharedBrokerServer:
     def __init__(self, make: "Callable[[], Broker]") -> None:
         self._make = make
         self._broker: Broker | None = None
+        self._log = _LogLines()
         key = secrets.token_bytes(32)
         self._listener = Listener(("127.0.0.1", 0), authkey=key)
         self.access = (self._listener.address, key)
@@ -100,17 +111,26 @@ class _SharedBrokerServer:
 
     def _serve(self) -> None:
         while True:
-            with self._listener.accept() as connection:
-                if connection.recv() == "stop":
-                    return
-                from ottla.testing import CannotStart, KafkaError  # imported here: a test asks for the broker
+            try:
+                with self._listener.accept() as connection:
+                    request = connection.recv()
+                    if request == "stop":
+                        return
+                    connection.send(self._started() if request == "start" else self._log.since(request))
+            except (EOFError, OSError, AuthenticationError):
+                continue  # another program of this machine, or a worker that has died
 
-                try:
-                    if self._broker is None:
-                        self._broker = self._make().start()
-                    connection.send(self._broker.bootstrap_servers)
-                except (CannotStart, KafkaError, OSError) as error:
-                    connection.send(CannotStart(str(error)))
+    def _started(self) -> "str | CannotStart":
+        """The address of the broker, or why it cannot start."""
+        from ottla.testing import CannotStart, KafkaError  # imported here: a test asks for the broker
+
+        try:
+            if self._broker is None:
+                self._log.attach()
+                self._broker = self._make().start()
+            return self._broker.bootstrap_servers
+        except (CannotStart, KafkaError, OSError) as error:
+            return CannotStart(str(error))
 
     def pytest_unconfigure(self) -> None:
         """Stop the broker, and the thread that has started it."""
@@ -121,6 +141,59 @@ class _SharedBrokerServer:
         self._listener.close()
         if self._broker is not None:
             self._broker.stop()
+        self._log.detach()
+
+
+class _LogLines(logging.Handler):
+    """The last lines that a broker in this process has logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        self._lines: deque[tuple[float, str]] = deque(maxlen=_MAX_LINES)
+        self._logger = logging.getLogger("ottla")
+        self._level = self._logger.level
+
+    def attach(self) -> None:
+        """Keep the lines of the broker from now on."""
+        self._logger.addHandler(self)
+        self._logger.setLevel(logging.INFO)
+
+    def detach(self) -> None:
+        """Leave the logger as it was."""
+        self._logger.removeHandler(self)
+        self._logger.setLevel(self._level)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the line of a record."""
+        self._lines.append((record.created, self.format(record)))
+
+    def since(self, time_s: float) -> str:
+        """Return the lines since a time, as time.time() has it."""
+        return "\n".join(line for at_s, line in list(self._lines) if at_s >= time_s)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note when the test begins."""
+    item.stash[_BEGAN] = time.time()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add what the shared broker has logged since the test's begin to the report of a test that has failed.
+
+    The lines of a broker in the test's own process are among those that pytest has captured.
+    """
+    report = yield
+    access = getattr(item.config, "workerinput", {}).get(_SHARED)
+    if report.failed and access is not None and "ottla_broker" in getattr(item, "fixturenames", ()):
+        lines = _ask(access, item.stash.get(_BEGAN, 0.0))
+        if lines:
+            report.sections.append(("Log of the shared broker", lines))
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -136,7 +209,7 @@ def ottla_broker(pytestconfig: pytest.Config) -> "Iterator[ClusterMethods]":
         with Existing(external) as existing:
             yield existing
     elif access is not None:
-        with Existing(_ask(*access), is_shared=True) as existing:
+        with Existing(_ask(access, "start"), is_shared=True) as existing:
             yield existing
     else:
         with _new_broker(pytestconfig) as broker:
@@ -172,6 +245,7 @@ def ottla_cluster(pytestconfig: pytest.Config) -> "Iterator[Callable[..., Broker
         def start(brokers: int = 1, **arguments: Argument) -> "Broker | Cluster":
             keep = pytestconfig.getoption("--ottla-keep")
             if brokers == 1:
+                arguments.setdefault("process", pytestconfig.getoption("--ottla-process"))
                 return started.enter_context(Broker(keep=keep, **arguments))
             from ottla.testing import Cluster
 
@@ -206,13 +280,21 @@ def _new_broker(config: pytest.Config) -> "Broker":
     from ottla.config.load import parse_settings
     from ottla.testing import Broker
 
-    return Broker(config=parse_settings(config.getini("ottla_config")), keep=config.getoption("--ottla-keep"))
+    return Broker(
+        config=parse_settings(config.getini("ottla_config")),
+        keep=config.getoption("--ottla-keep"),
+        process=config.getoption("--ottla-process"),
+    )
 
 
-def _ask(address: tuple[str, int], key: bytes) -> str:
-    """Ask the controlling process for the broker's address. Raises the error of its start."""
+def _ask(access: Access, request: str | float) -> str:
+    """Ask the controlling process for "start", the broker's address, or for its log since a time.
+
+    Raises CannotStart.
+    """
+    address, key = access
     with Client(address, authkey=key) as connection:
-        connection.send("start")
+        connection.send(request)
         answer = connection.recv()
     if isinstance(answer, Exception):
         raise answer

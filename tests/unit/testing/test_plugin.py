@@ -49,7 +49,18 @@ def test_a_project_of_thirty_tests_and_workers_that_share_one_broker(run, tmp_pa
         "    with pytest.raises(AttributeError, match='shared by all workers'):\n"
         "        ottla_broker.advance(hours=1)\n"
     )
-    assert "36 passed" in run("-n2", tests=tests, with_project=True)
+    failing = (
+        "import socket\n"
+        "def test_that_fails(ottla_broker):\n"
+        "    host, port = ottla_broker.bootstrap_servers.split(':')\n"
+        "    with socket.create_connection((host, int(port))) as connection:\n"
+        "        connection.sendall(b'\\xff' * 8)\n"
+        "        connection.recv(1)\n"
+        "    assert False\n"
+    )
+    output = run("-n2", tests=tests + failing, with_project=True)
+    assert "1 failed, 36 passed" in output
+    assert "a frame of -1 bytes" in output.partition("Log of the shared broker")[2]
     addresses = {file.read_text() for file in tmp_path.glob("address-*")}
     assert len(addresses) == 1
 
@@ -89,7 +100,9 @@ def test_settings_aliases_and_a_clean_broker(run):
         "def test_second(ottla_clean):\n"
         "    assert ottla_clean.topics() == []\n"
     )
-    assert "2 passed" in run(tests=tests, ini="ottla_aliases = true\nottla_config =\n  num.partitions=3\n")
+    assert "2 passed" in run(
+        "--ottla-process", tests=tests, ini="ottla_aliases = true\nottla_config =\n  num.partitions=3\n"
+    )
 
 
 def test_a_broker_that_cannot_start_fails_the_test_with_its_sentence(run):
