@@ -104,16 +104,18 @@ def start_broker(
 
 
 def write_log(log_format: str, log_level: str) -> None:
-    """Write log lines to the standard error; libraries' lines below INFO are written only if they are asked for.
+    """Write log lines to the standard error; a level below INFO is that of our own lines only.
 
-    At DEBUG the client of an object store logs each header of its requests.
+    At DEBUG the client of an object store logs each header of its requests. Other levels are the root logger's, whose
+    level can be altered at run time.
     """
     level = LEVELS[log_level.upper()]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_FORMATTERS[log_format]())
     handler.addFilter(LineLimit())
     logging.basicConfig(level=max(level, logging.INFO), handlers=[handler])
-    logging.getLogger("ottla").setLevel(level)
+    if level < logging.INFO:
+        logging.getLogger("ottla").setLevel(level)
 
 
 def run_node(config: BrokerConfig, *, until_stdin_ends: bool = False) -> None:
