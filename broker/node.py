@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ottla import VERSION
+from ottla.broker.flush_times import TimedFiles
 from ottla.broker.membership.lifecycle import RegistrationRefused
 from ottla.broker.network import Dispatch
 from ottla.broker.roles.broker import BrokerRole
@@ -90,7 +91,8 @@ class Node:
             logger.warning("%s", warning)
         for info in notices.infos(config):
             logger.info("%s", info)
-        files = files or Files()
+        if files is None:
+            files = TimedFiles(runtime.monotonic) if config.metrics_listeners else Files()
         directories = await Directories.lock(runtime, config, files)
         node = cls(runtime, config, directories)
         try:
@@ -123,6 +125,8 @@ class Node:
                 ) from error
 
             self.metrics = MetricsRole(runtime, config, unreadiness=self.unreadiness)
+            if isinstance(files, TimedFiles):
+                self.metrics.show_flushes(files.times)
             await self.metrics.start()
         listeners = await controller.listen() if controller is not None else {}
         await self._quorum.open(listeners, files, on_failure=self._on_quorum_failure)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from ottla import VERSION
-from ottla.broker.metrics.families import Family, Read, Reading, kafka, one, own
+from ottla.broker.metrics.families import NO_LABELS, Family, Read, Reading, kafka, one, own
 from ottla.broker.metrics.names import Kind
 from ottla.broker.network import NetworkServer
 from ottla.broker.replicas.reading.fetch_session_cache import FetchSessionCache
@@ -164,6 +164,17 @@ def state_family(state: Callable[[], int]) -> Family:
         "1 while the broker starts, 2 while its logs are opened and it joins the cluster, 3 while it serves clients, "
         "6 while it stops.",
         one(state),
+    )
+
+
+def flush_family(times: Histogram) -> Family:
+    """Return the metric of the flushes of files."""
+    return kafka(
+        "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
+        "Milliseconds that each flush of a file or directory took, of the metadata log, too; Kafka times those of all "
+        "files of a log together.",
+        lambda: [(NO_LABELS, times)],
+        attribute="Count",
     )
 
 

@@ -30,6 +30,7 @@ from ottla.broker.roles.directories import CannotStart
 from ottla.broker.roles.quorum import QuorumRole
 from ottla.config.broker_config import BrokerConfig
 from ottla.runtime import Runtime
+from ottla.runtime.histogram import Histogram
 
 
 class Table(Protocol):
@@ -89,6 +90,10 @@ class MetricsRole:
                 raise CannotStart(cannot_listen(address, error, keys="metrics.listeners")) from error
             addresses.append(f"http://{f'[{host}]' if ':' in host else host}:{listening.port}")
         self.addresses = addresses
+
+    def show_flushes(self, times: Histogram) -> None:
+        """Show the times of the flushes of files."""
+        self._show([node_metrics.flush_family(times)])
 
     def show_quorum(self, role: QuorumRole, controller: ControllerRole | None) -> None:
         """Show the metrics of the metadata quorum, and those of the controller if this node is one."""

@@ -279,6 +279,7 @@ def test_the_phases_of_requests_and_the_build(world):
             page(f"{requests}remotetimems_count", request="CreateTopics") == 1
         )  # it waits for the controller
         assert ("kafka_controller_controllerstats_uncleanleaderelections_total", ()) in page.samples
+        assert page("kafka_log_logflushstats_logflushrateandtimems_count") > 0  # the metadata log is flushed
         [labels] = [dict(labels) for name, labels in page.samples if name == "ottla_build_info"]
         assert labels["version"] == VERSION
 
