@@ -4,6 +4,7 @@ A definition has the reason why no code reads its key (`ConfigKey.unread`); this
 reasons, one for each feature that is not served, not one for each key.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -32,6 +33,8 @@ WITHOUT_TIER: Final = (
 )
 #: The settings of a remote store that its operator wants to read, and that are no secrets.
 _SHOWN: Final = (".dir", ".bucket", ".prefix", ".endpoint", ".region")
+#: The user and the password of a URL.
+_USER_OF_URL: Final = re.compile(r"(?<=://)[^/?#\s]*@")
 _BROKER_KEYS = {**BROKER_CONFIGS, **DYNAMIC_BROKER_CONFIGS}
 
 
@@ -63,15 +66,20 @@ def infos(config: BrokerConfig) -> Iterator[str]:
 def changed(config: BrokerConfig) -> Iterator[str]:
     """Yield `key=value` for each configuration of the file or the command line that is not its default.
 
-    Secrets are hidden, and so are the values of keys that only a plugin knows, which may be secrets.
+    Secrets are hidden, users and passwords of URLs among them, and so are the values of keys that only a plugin knows,
+    which may be secrets.
     """
     for name, text in sorted(config.static.items()):
         key = _BROKER_KEYS.get(base_key(name))
         if key is None or key.is_sensitive:
             is_shown = key is None and name.startswith(_plugin_prefixes(config)) and name.endswith(_SHOWN)
-            yield f"{name}={text if is_shown else '[hidden]'}"
+            yield f"{name}={_without_user(text) if is_shown else '[hidden]'}"
         elif key.is_required or key.parse(text) != key.default:
-            yield f"{name}={text}"
+            yield f"{name}={_without_user(text)}"
+
+
+def _without_user(text: str) -> str:
+    return _USER_OF_URL.sub("[hidden]@", text)
 
 
 def unread_names(

@@ -76,6 +76,11 @@ class S3Settings(NamedTuple):
         part_size, timeout_ms, connections = (
             values["part.size.bytes"], values["request.timeout.ms"], values["max.connections"],
         )  # fmt: skip
+        if endpoint is not None and "@" in str(endpoint):
+            raise InvalidConfig(
+                "rsm.config.endpoint has a user or a password, which no store reads: remove them from the URL, and set "
+                "rsm.config.access.key and rsm.config.secret.key"
+            )
         if endpoint is not None and not _is_url(str(endpoint)):
             raise InvalidConfig(f"rsm.config.endpoint is {endpoint!r}: set it to the store's http(s):// URL")
         assert isinstance(prefix, str)

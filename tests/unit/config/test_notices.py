@@ -5,7 +5,7 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.load import standalone_profile
-from ottla.config.notices import dynamic_warnings, infos, warnings
+from ottla.config.notices import changed, dynamic_warnings, infos, warnings
 
 NODE = standalone_profile()
 
@@ -138,3 +138,24 @@ def test_dynamic_values_without_an_effect():
         "Dynamic configurations without a meaning for this broker: num.io.threads.",
         "listener.name.nowhere.max.connections has no effect: this node has no listener NOWHERE.",
     ]
+
+
+def test_the_line_of_changed_configurations_has_no_secrets():
+    config = BrokerConfig(
+        SERVER
+        | {
+            "remote.log.storage.system.enable": "true",
+            "remote.log.storage.manager.class.name": "s3",
+            "rsm.config.bucket": "segments",
+            "rsm.config.endpoint": "http://user:hunter2@store:9000/path",
+            "rsm.config.secret.key": "hunter2",
+            "sasl.jaas.config": "hunter2",
+            "listener.name.plaintext.plain.sasl.jaas.config": "hunter2",
+            "sasl.oauthbearer.token.endpoint.url": "https://user:hunter2@tokens/",
+            "token.of.a.plugin": "hunter2",
+        }
+    )
+    lines = list(changed(config))
+    assert not [line for line in lines if "hunter2" in line]
+    assert "rsm.config.endpoint=http://[hidden]@store:9000/path" in lines
+    assert "rsm.config.bucket=segments" in lines
