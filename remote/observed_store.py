@@ -30,6 +30,14 @@ class ObservedStore(StorageManagerInFront):
         #: Whether the last call that needed the store has succeeded; None before the first one.
         self.is_up: bool | None = None
 
+    def open(self) -> None:
+        """Open the store; one that cannot be opened is down."""
+        try:
+            self.store.open()
+        except BaseException:  # a plugin may raise what is no Exception
+            self.is_up = False
+            raise
+
     def check(self, broker_id: int) -> bool:
         """Check the store; return False if it has no check."""
         try:
