@@ -19,6 +19,7 @@ from ottla.broker.groups.group_state import GroupState
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.metrics.families import Family, Read, Reading, RenderedLabels, exporter, kafka, one
 from ottla.protocol.types import TopicPartition
+from ottla.runtime.turns import FreedInTurns, HasTurns
 
 #: The number of committed offsets that the pass reads in one step: some 50 µs.
 _OFFSETS_OF_STEP: Final = 25
@@ -45,29 +46,35 @@ class GroupTopic(NamedTuple):
 class GroupPass:
     """The counts and rows that one pass over all groups has made."""
 
-    __slots__ = ("by_state", "members", "offsets", "topics")
+    __slots__ = ("_parts", "by_state", "members", "offsets", "topics")
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: HasTurns) -> None:
         self.by_state: Counter[GroupState] = Counter()
         self.members: list[tuple[RenderedLabels, int]] = []
         self.offsets: list[GroupOffset] = []
         self.topics: list[GroupTopic] = []
+        self._parts = FreedInTurns(runtime)
+        self._parts += self.members, self.offsets, self.topics
 
 
 class GroupTable:
     """The metrics of the groups that this broker coordinates, and the pass over them that they show."""
 
     def __init__(
-        self, coordinator: GroupCoordinator, end_offset: Callable[[TopicPartition], int | None]
+        self,
+        runtime: HasTurns,
+        coordinator: GroupCoordinator,
+        end_offset: Callable[[TopicPartition], int | None],
     ) -> None:
         """`end_offset` returns the high watermark of a partition; None: it is not known."""
         self._coordinator = coordinator
         self._end_offset = end_offset
-        self.found = GroupPass()
+        self._runtime = runtime
+        self.found = GroupPass(runtime)
 
     def prepare(self) -> Iterator[None]:
         """Pass over all groups and their offsets in steps, one partition of the offsets topic after the other."""
-        found = GroupPass()
+        found = GroupPass(self._runtime)
         for shard in list(self._coordinator.shards.by_partition.values()):
             for group in shard.loaded_groups():
                 name = group.group_id

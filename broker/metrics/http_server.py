@@ -54,7 +54,7 @@ class HttpResponse:
     """A response with its whole body."""
 
     status: int = 200
-    body: bytes
+    body: bytes | bytearray
     content_type: str = TEXT
     headers: Mapping[str, str] = field(default_factory=dict)
 

@@ -118,6 +118,8 @@ class Pages:
         self._unreadiness = unreadiness
         #: Pages that are being written; at most one for each format.
         self._writing: dict[TextFormat, asyncio.Task[HttpResponse]] = {}
+        #: Held while other brokers are asked and the tables are prepared: the pages of both formats share them.
+        self._preparing = asyncio.Lock()
 
     def respond(self, request: HttpRequest) -> "HttpResponse | asyncio.Future[HttpResponse]":
         """The response to one request, or a future of it."""
@@ -146,9 +148,11 @@ class Pages:
 
     async def _write(self, text_format: TextFormat) -> HttpResponse:
         collector = self._collector
-        await collector.refresh()
-        await in_turns(self._runtime, collector.prepare())
+        async with self._preparing:
+            await collector.refresh()
+            await in_turns(self._runtime, collector.prepare())
         every = chain(collector.metrics(), self._process.collect())
-        written: list[str] = []
-        await in_turns(self._runtime, map(written.append, pieces(every, text_format)))
-        return HttpResponse(body="".join(written).encode(), content_type=text_format.value)
+        body = bytearray()  # each piece is added in its turn: to join them in the end takes 50 ms for 20 MB
+        encoded = map(str.encode, pieces(every, text_format))
+        await in_turns(self._runtime, map(body.extend, encoded))
+        return HttpResponse(body=body, content_type=text_format.value)

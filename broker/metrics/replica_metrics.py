@@ -33,6 +33,7 @@ from ottla.broker.replicas.log_maintenance import LogMaintenance
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.replica_manager import ReplicaManager
 from ottla.broker.replicas.topic_stats import BrokerTopicStats, TopicStats
+from ottla.runtime.turns import FreedInTurns, HasTurns
 from ottla.storage.manager.log_manager import LogManager
 
 #: (Kafka's name, the attribute of TopicStats, what it counts)
@@ -171,15 +172,17 @@ class PartitionPass:
     """The counts that one pass over all hosted partitions has made."""
 
     __slots__ = (
-        "at_min_isr", "leaders", "led", "logs", "max_lag", "online", "producer_ids", "reassigning", "under_min_isr",
-        "under_replicated",
+        "_parts", "at_min_isr", "leaders", "led", "logs", "max_lag", "online", "producer_ids", "reassigning",
+        "under_min_isr", "under_replicated",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: HasTurns) -> None:
         self.online = self.leaders = self.under_replicated = self.under_min_isr = self.at_min_isr = 0
         self.reassigning = self.max_lag = self.producer_ids = 0
         self.logs: list[LogSizes] = []
         self.led: list[LedPartition] = []
+        self._parts = FreedInTurns(runtime)
+        self._parts += self.logs, self.led
 
 
 class ReplicaTable:
@@ -189,11 +192,11 @@ class ReplicaTable:
         """`lag_of` returns how many offsets a followed partition is behind its leader; None: unknown."""
         self._replicas = replicas
         self._lag_of = lag_of
-        self.found = PartitionPass()
+        self.found = PartitionPass(replicas.runtime)
 
     def prepare(self) -> Iterator[None]:
         """Pass over all partitions, in steps, and count."""
-        found = PartitionPass()
+        found = PartitionPass(self._replicas.runtime)
         for partition in list(self._replicas.partitions()):
             if not partition.is_deleted:
                 self._count(partition, found)

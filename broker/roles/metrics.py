@@ -115,7 +115,7 @@ class MetricsRole:
         self._fetches = node_metrics.fetches_of(stats)
         self._add(TopicTable(stats))
         self._add(ReplicaTable(broker.replicas, role.fetchers.lag))
-        self._add(GroupTable(broker.groups, self._end_offsets_of(role).get))
+        self._add(GroupTable(broker.runtime, broker.groups, self._end_offsets_of(role).get))
         purgatories = [broker.replicas.purgatory]
         self._show(node_metrics.purgatory_families(lambda: purgatories))
         self._show(node_metrics.session_families(broker.fetch_sessions))

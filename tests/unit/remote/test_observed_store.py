@@ -16,7 +16,7 @@ class Unopened(LocalDirectory):
 
 
 def test_a_store_that_cannot_be_opened_is_down():
-    """Without a call of it there was no metric, and it was not checked again."""
+    """There was no metric of it before its first call, and it was not checked again."""
     store = ObservedStore(Unopened())
     assert store.is_up is None
     with pytest.raises(OSError, match="connection refused"):
