@@ -97,7 +97,7 @@ class LineFormatter(logging.Formatter):
         """Format the line, without a traceback."""
         text = super().formatMessage(record)
         if _has_lines(record):
-            text = _indented(text)
+            text = _indented(_cut(text, MAX_TRACEBACK))
         else:
             text = _cut(_cut(text, MAX_LINE).translate(_ESCAPES), MAX_LINE)
         omitted = getattr(record, "omitted_lines", 0)

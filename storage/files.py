@@ -50,10 +50,10 @@ def _with_place(error: OSError, fd: int, *, size: int) -> OSError:
         return error
     text = f"{os.strerror(error.errno)}: {size} bytes cannot be written"
     if error.errno != errno.EFBIG:
-        system = os.fstatvfs(fd)
-        text += (
-            f", since {system.f_bavail * system.f_frsize} are free; free space, and start the broker again"
-        )
+        with suppress(OSError):  # of a file system that has failed altogether: the write's error remains
+            system = os.fstatvfs(fd)
+            text += f", since {system.f_bavail * system.f_frsize} are free"
+        text += "; free space, and start the broker again"
     path = None
     with suppress(OSError):  # of another system than Linux
         path = str(Path(f"/proc/self/fd/{fd}").readlink())

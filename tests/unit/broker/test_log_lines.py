@@ -62,6 +62,11 @@ def test_what_asyncio_reports_keeps_its_lines():
     assert line("here", stack_info="Stack:\n  File x").endswith("here\nStack:\n    File x")
 
 
+def test_what_asyncio_reports_is_cut():
+    record = logging.makeLogRecord({"name": "asyncio", "msg": "x" * 1_000_000})
+    assert len(LineFormatter("%(message)s").format(record)) <= MAX_TRACEBACK + 100
+
+
 def test_times_are_utc():
     assert line("x", created=0.9996) == "1970-01-01T00:00:00.999Z INFO broker.x: x"
 
