@@ -1,4 +1,4 @@
-"""Processor times: how long threads have run, and have waited for a processor. Linux only, zero elsewhere."""
+"""Processor times: how long threads have run, and have waited for a processor; bytes from and to disks. Linux only."""
 
 import os
 import threading
@@ -10,6 +10,26 @@ from typing import Final, NamedTuple
 STAT: Final = Path("/proc/stat")
 #: Of it: some hundred processors; what follows them is not read.
 _STAT_BYTES: Final = 32 * 1024
+
+
+#: The bytes that this process has read and written.
+IO: Final = Path("/proc/self/io")
+
+
+class DiskUsage(NamedTuple):
+    """The bytes that this process has had read from disks and written to them, not those of the page cache."""
+
+    read_bytes: int
+    written_bytes: int
+
+
+def disk_usage() -> DiskUsage | None:
+    """The bytes of this process from and to disks up to now; None: the system does not say. Cost: 20 us."""
+    try:
+        fields = dict(line.split(b": ") for line in IO.read_bytes().splitlines())
+        return DiskUsage(int(fields[b"read_bytes"]), int(fields[b"write_bytes"]))
+    except (OSError, KeyError, ValueError):
+        return None
 
 
 class Usage(NamedTuple):

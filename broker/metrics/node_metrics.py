@@ -23,6 +23,7 @@ from ottla.broker.request_stats import RequestCounter, RequestStats, kafka_name
 from ottla.protocol.api_keys import ApiKey
 from ottla.runtime import Pool, Runtime
 from ottla.runtime.histogram import Histogram
+from ottla.runtime.processor_times import disk_usage
 from ottla.runtime.windows import IdleRatio
 
 #: Kinds of delayed operations that are shown also while none has waited yet, as in Kafka.
@@ -190,6 +191,12 @@ def runtime_families(runtime: Runtime) -> Sequence[Family]:
     stalls = runtime.loop_stalls
     idle = None if stalls is None else IdleRatio(runtime.monotonic, stalls.running_s)
     idle_ratio = one(lambda: None if idle is None else idle.read())
+
+    def disk(field: str) -> Read:
+        # In a simulation the process is that of a test.
+        return one(lambda: getattr(disk_usage(), field, None) if stalls is not None else None)
+
+    server = "kafka.server:type=KafkaServer,name="
     build = {"version": VERSION, "python": ".".join(map(str, sys.version_info[:3]))}
     return [
         kafka("kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent",
@@ -197,6 +204,9 @@ def runtime_families(runtime: Runtime) -> Sequence[Family]:
               idle_ratio, attribute="MeanRate"),
         kafka("kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent",
               "The same: the same thread reads and writes all connections.", idle_ratio),
+        kafka(f"{server}linux-disk-read-bytes", "Bytes that this process has had read from disks.", disk("read_bytes")),
+        kafka(f"{server}linux-disk-write-bytes", "Bytes that this process has had written to disks.",
+              disk("written_bytes")),
         own("loop_running_seconds_total", Kind.COUNTER, "Processor time of the event loop's thread.",
             one(lambda: None if stalls is None else stalls.running_s())),
         own("build_info", Kind.GAUGE, "Always 1; the versions of Ottla and of Python are labels.",

@@ -117,6 +117,12 @@ def test_a_page_in_openmetrics_format(ottla: OttlaServer) -> None:
     _, text = Page(ottla).get("/metrics", "application/openmetrics-text; version=1.0.0")
     found = {family.name for family in open_metrics(text)}
     assert {"process_cpu_seconds", "process_open_fds", "python_gc_collections", "ottla_loop_stalls"} <= found
+    assert re.search(r"^kafka_server_kafkaserver_linux_disk_write_bytes \d+$", text, re.MULTILINE)
+    idle = re.search(
+        r"^kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent (\S+)", text, re.MULTILINE
+    )
+    assert idle is not None
+    assert 0 <= float(idle[1]) <= 1
 
 
 def test_a_stopped_broker_has_no_page(ottla: OttlaServer) -> None:
