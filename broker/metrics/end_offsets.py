@@ -10,7 +10,7 @@ partition. What is asked for is what the page before has missed: a partition app
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from itertools import islice
 from typing import Final
 
@@ -21,6 +21,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.types import TopicPartition
 from ottla.runtime import Runtime
+from ottla.runtime.turns import in_turns
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ _CONSUMER: Final = -1
 TIMEOUT_S: Final = 1.0
 #: The partitions of one request: a millisecond of encoding.
 _PARTITIONS_OF_REQUEST: Final = 200
+#: The partitions whose leaders are looked up in one step: some 50 µs.
+_PARTITIONS_OF_STEP: Final = 50
 
 
 class EndOffsets:
@@ -66,10 +69,7 @@ class EndOffsets:
         """Ask the leaders for what the last page has missed; returns when they have answered, or after TIMEOUT_S."""
         missed, self._missed, self._answered = self._missed, set(), {}
         by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
-        for at in missed:
-            image = self._replicas.metadata.partition(at)
-            if image is not None and image.leader is not None:
-                by_leader[image.leader].append(at)
+        await in_turns(self._runtime, self._group(missed, by_leader))
         asking: list[Awaitable[None]] = [
             self._ask(address, wanted)
             for leader, wanted in by_leader.items()
@@ -77,6 +77,16 @@ class EndOffsets:
         ]
         if asking:
             await asyncio.gather(*asking)
+
+    def _group(
+        self, missed: Collection[TopicPartition], by_leader: defaultdict[int, list[TopicPartition]]
+    ) -> Iterator[None]:
+        for number, at in enumerate(missed, start=1):
+            image = self._replicas.metadata.partition(at)
+            if image is not None and image.leader is not None:
+                by_leader[image.leader].append(at)
+            if number % _PARTITIONS_OF_STEP == 0:
+                yield
 
     async def _ask(self, address: Address, wanted: Collection[TopicPartition]) -> None:
         deadline = self._runtime.monotonic() + TIMEOUT_S
