@@ -59,10 +59,6 @@ class OffsetStore:
         """Return all committed offsets of the group."""
         return self._by_group.get(group_id, {})
 
-    def count_of(self, group_id: str) -> int:
-        """The number of committed offsets of the group. Cost: O(topics)."""
-        return sum(map(len, self._by_group.get(group_id, {}).values()))
-
     def get(self, at: OffsetAt) -> CommittedOffset | None:
         """Return the committed offset, or None."""
         return self._by_group.get(at.group_id, {}).get(at.topic, {}).get(at.partition)
