@@ -6,6 +6,7 @@
     +- RemoteResourceNotFound         the object is not in the store
     +- DamagedSegment                 a segment has a damaged batch: a local one is not copied
     +- IncompleteCopy                 the store's objects of a copy contradict its metadata
+    +- TransferCancelled              the caller has ended a copy
 
 Source: RemoteStorageException, RetriableRemoteStorageException and RemoteResourceNotFoundException of Kafka 4.3.1.
 """
@@ -33,3 +34,7 @@ class IncompleteCopy(RemoteStorageError):
 
 class DamagedSegment(RemoteStorageError):
     """A segment has a batch that is damaged; the message names the file, the position and the offset."""
+
+
+class TransferCancelled(RemoteStorageError):
+    """The copy is not wanted any more: the broker does not lead the partition, or stops."""

@@ -4,13 +4,19 @@
     a call fails, and the store is the reason --> down, until the next call succeeds
 
 An object that is not there, or that contradicts its metadata, says nothing against the store, and neither does a
-damaged local segment.
+damaged local segment, or a copy that this broker has cancelled.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ottla.remote.errors import DamagedSegment, IncompleteCopy, RemoteResourceNotFound, RemoteStorageError
+from ottla.remote.errors import (
+    DamagedSegment,
+    IncompleteCopy,
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    TransferCancelled,
+)
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 from ottla.remote.storage_manager import (
     IndexType,
@@ -77,7 +83,7 @@ class ObservedStore(StorageManagerInFront):
     def _observed(self) -> Iterator[None]:
         try:
             yield
-        except (RemoteResourceNotFound, IncompleteCopy, DamagedSegment):
+        except (RemoteResourceNotFound, IncompleteCopy, DamagedSegment, TransferCancelled):
             raise
         except RemoteStorageError:
             self.is_up = False

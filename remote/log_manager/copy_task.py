@@ -18,7 +18,7 @@ from uuid import UUID
 
 from ottla.protocol.kafka_uuid import to_text
 from ottla.protocol.remote.records import RemoteLogSegmentState
-from ottla.remote.errors import RemoteResourceNotFound
+from ottla.remote.errors import RemoteResourceNotFound, TransferCancelled
 from ottla.remote.lineage import without_empty_epochs
 from ottla.remote.log_manager.copying import (
     Decision,
@@ -39,7 +39,7 @@ from ottla.remote.log_manager.lane import NotYet, Work
 from ottla.remote.log_manager.metadata_changes import MetadataChanges
 from ottla.remote.log_manager.partition_state import Attempt, PartitionState
 from ottla.remote.log_manager.seeding import ready_copies, seed_leader
-from ottla.remote.log_manager.segment_transfers import SegmentTransfers, TransferCancelled
+from ottla.remote.log_manager.segment_transfers import SegmentTransfers
 from ottla.remote.log_manager.settings import RemoteLogManagerSettings
 from ottla.remote.metadata_cache import IllegalStateTransition
 from ottla.remote.metadata_manager import RemoteLogMetadataManager

@@ -24,9 +24,14 @@ from logging import DEBUG, ERROR, WARNING, getLogger
 from typing import Any, Final, Generic, TypeVar
 
 from ottla.protocol.errors import KafkaError
-from ottla.remote.errors import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.errors import (
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+    TransferCancelled,
+)
 from ottla.remote.log_manager.backoff import backoff_ms, longest_backoff_ms
-from ottla.remote.log_manager.segment_transfers import TransferAbandoned, TransferCancelled
+from ottla.remote.log_manager.segment_transfers import TransferAbandoned
 from ottla.remote.log_manager.settings import RemoteLogManagerSettings
 from ottla.remote.metadata_cache import IllegalStateTransition
 from ottla.runtime import Runtime

@@ -16,7 +16,7 @@ from logging import getLogger
 from typing import Final, Protocol
 from uuid import UUID
 
-from ottla.remote.errors import RemoteStorageError
+from ottla.remote.errors import RemoteStorageError, TransferCancelled
 from ottla.remote.only_copies import verify_copy
 from ottla.remote.quota import TransferQuota
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
@@ -28,10 +28,6 @@ _LOG: Final = getLogger(__name__)
 
 class TransferAbandoned(RemoteStorageError):
     """A call of the store did not end before the deadline."""
-
-
-class TransferCancelled(RemoteStorageError):
-    """The copy is not wanted any more: the broker does not lead the partition, or stops."""
 
 
 class Transfer:
