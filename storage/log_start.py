@@ -7,7 +7,8 @@
 Removed segments of a tiered log go one by one, each when the removal of the one before is on the disk. A disk
 that writes changes of a directory in any order could keep the removal of a later one only: its records are in
 the remote tier, and a reader of them would get what follows them. Of other logs no tier has them. Those before the log
-start go when the checkpoint has it (`ottla.storage.log_checkpoints`).
+start go when the checkpoint has it (`ottla.storage.log_checkpoints`). Total retention of a tiered log, if nothing is
+copied any more (`remote.log.copy.disable`), first moves the log start over the segments that are due.
 
 Leader epochs and producers are kept for what the log still holds in either tier: epochs from the log start on, as the
 lineage of the remote copies is compared with them (KIP-405). Only the producers' snapshot files belong to the segments.
@@ -129,6 +130,7 @@ class LogStart:
             if self._waits_for_removals:
                 with self._availability:
                     self._files.flush_removals()
+            self._advance_over_expired(now_ms, most=None)
             if self._waits_for_checkpoint:
                 self._checkpoints.log_start_job().complete()
                 if self._waits_for_checkpoint:
@@ -147,8 +149,29 @@ class LogStart:
         if self._waits_for_removals or self._waits_for_checkpoint:
             return False
         assert most > 0, most
+        if self._advance_over_expired(now_ms, most=most):
+            return True
         most = 1 if self._files.is_tiered else most
         return self._remove_due(now_ms, most=most) == most
+
+    def _advance_over_expired(self, now_ms: int, *, most: int | None) -> bool:
+        """Advance the log start of a tiered log over segments that are due and that no tier has a copy of; returns
+        whether there are such segments. They are removed when the checkpoint has the log start.
+        """
+        files, limits = self._files, self._limits
+        if not files.is_tiered or limits.must_be_copied or not self._availability.is_writable:
+            return False
+        with self._availability:
+            found = retention.due(
+                files.segments, limits=limits, offsets=self._offsets, now_ms=now_ms, most=most
+            )
+            if not found.segments:
+                return False
+            if found.rolls_active:
+                self._roll(now_ms)
+        return self.maybe_increment(
+            files.segments.without(found.segments)[0].base_offset, reason=found.reason
+        )
 
     def _remove_due(self, now_ms: int, *, most: int | None) -> int:
         if not self._availability.is_writable:

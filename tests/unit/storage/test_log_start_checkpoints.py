@@ -89,3 +89,21 @@ def test_a_log_that_becomes_tiered_begins_where_it_began_before(tmp_path):
     run(manager.maintain(NOW_MS + 1000))
     crash(manager)
     assert open_manager(tmp_path, default_config=TIERED).get(A).log_start_offset == 35
+
+
+def test_total_retention_of_a_log_that_is_copied_no_more_leaves_no_hole(tmp_path):
+    """The removal itself moves the log start: the checkpoint has it before."""
+    config = replace(TIERED, remote_log_copy_disable=True)
+    manager = open_manager(tmp_path, default_config=config)
+    log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    append(log, 40)
+    log.update_high_watermark(40)
+    run(job for job in manager.maintain(NOW_MS) if not job.name.startswith("retention"))
+    manager.update_config("a", [0], replace(config, retention_bytes=1500))
+    retain(manager)
+    start = log.log_start_offset
+    assert start == log.segments.first.base_offset > 0
+    crash(manager)
+    log = open_manager(tmp_path, default_config=config).get(A)
+    assert log.local_log_start_offset == start
+    assert log.log_start_offset == start
