@@ -29,10 +29,10 @@ _RESOLUTION_S: Final = 0.001
 class MovableLoop(uvloop.Loop):
     """A uvloop whose clock can be moved forward."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ahead_s: float = 0.0) -> None:
         super().__init__()
         #: How far the clock is ahead of the system's, in seconds.
-        self.ahead_s = 0.0
+        self.ahead_s = ahead_s
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timer_count = 0
         #: The alarm of the system's clock for the first timer.

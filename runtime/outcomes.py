@@ -9,11 +9,15 @@ that. So they become a `WorkFailed` where they leave the thread; only the cancel
 from concurrent.futures import CancelledError
 
 
+class ProcessKilled(BaseException):
+    """The process that would do this was killed by a test. No error: nothing handles, logs or answers it."""
+
+
 class WorkFailed(Exception):
     """A function has raised an exception that asyncio or Python uses as a signal; that is the cause of this one."""
 
 
-def as_error(raised: BaseException) -> Exception:
+def as_error(raised: BaseException) -> Exception | ProcessKilled:
     """The exception itself, or a WorkFailed because of it.
 
     >>> as_error(ValueError("x"))
@@ -21,6 +25,8 @@ def as_error(raised: BaseException) -> Exception:
     >>> as_error(SystemExit(2))
     WorkFailed('SystemExit: 2')
     """
+    if isinstance(raised, ProcessKilled):
+        return raised
     if isinstance(raised, Exception) and not isinstance(raised, StopIteration | CancelledError):
         return raised
     failed = WorkFailed(f"{type(raised).__name__}: {raised}")

@@ -115,7 +115,7 @@ class _Work:
         #: The context of the process that has submitted it.
         self.context: Context = copy_context()
         self.result: Any = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
     def run(self) -> None:
         try:

@@ -67,7 +67,7 @@ class Broker(ControlledNode, ControlledCluster):
         of its own, whose log is in a file beside the data.
         """
         ControlledCluster.__init__(self, data_dir=data_dir, tier=tier, keep=keep, strict=strict)
-        ControlledNode.__init__(self, name="ottla-broker", strict=strict)
+        ControlledNode.__init__(self, name="ottla-broker", strict=strict, clock=self.clock)
         self._settings = {
             **DEFAULTS,
             **(TIER_DEFAULTS if tier else {}),
@@ -103,13 +103,6 @@ class Broker(ControlledNode, ControlledCluster):
             ends.callback(self.close_operations)
             ends.callback(self._end_node)
 
-    def reset(self) -> None:
-        """End all faults, and delete all topics and groups. Raises FaultNeverStruck for a fault that was never met."""
-        try:
-            self._reset_faults()
-        finally:
-            super().reset()
-
     # -- what it is -------------------------------------------------------------------------------------
 
     @property
@@ -131,6 +124,9 @@ class Broker(ControlledNode, ControlledCluster):
             super().kill()
         else:
             super().stop()
+
+    def _begin_again(self) -> None:
+        self.restart()
 
     def _lives(self) -> Sequence[NodeLife]:
         return [self._running]

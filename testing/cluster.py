@@ -29,7 +29,13 @@ from ottla.protocol.errors import NotController
 from ottla.runtime.production import random_bytes, wall_clock_ms
 from ottla.storage.files import Files
 from ottla.testing.cluster_node import ClusterNode
-from ottla.testing.controlled_cluster import LIVENESS_MS, TIER_DEFAULTS, ControlledCluster, config_text
+from ottla.testing.controlled_cluster import (
+    LIVENESS_MS,
+    STEP_S,
+    TIER_DEFAULTS,
+    ControlledCluster,
+    config_text,
+)
 from ottla.testing.held_port import HeldPort
 from ottla.testing.in_process import NodeLife
 from ottla.testing.operations import PATIENCE_S, ClusterError
@@ -98,13 +104,6 @@ class Cluster(ControlledCluster):
         with ExitStack() as ends:
             ends.callback(self._reset_faults)
             ends.callback(partial(self._end, cleanly=not self._leaves_nothing))
-
-    def reset(self) -> None:
-        """End all faults, and delete all topics and groups. Raises FaultNeverStruck for a fault that was never met."""
-        try:
-            self._reset_faults()
-        finally:
-            super().reset()
 
     # -- its nodes --------------------------------------------------------------------------------------
 
@@ -253,6 +252,7 @@ class Cluster(ControlledCluster):
             "replica.socket.timeout.ms": str(LIVENESS_MS),
             "controller.socket.timeout.ms": str(LIVENESS_MS),
             "request.timeout.ms": str(LIVENESS_MS),
+            "connections.max.idle.ms": str(LIVENESS_MS),
             # A broker whose session a test has ended, or whose network it has healed, is back soon.
             "broker.heartbeat.interval.ms": "500",
             # A follower fetches from a new leader when its present Fetch has returned.
@@ -261,6 +261,10 @@ class Cluster(ControlledCluster):
             "offsets.topic.num.partitions": "1",
             "log.initial.task.delay.ms": "0",
         }
+        if len(self.controllers) == 1:
+            # Nor does a broker look for another controller.
+            properties["controller.quorum.fetch.timeout.ms"] = str(LIVENESS_MS)
+            properties["controller.quorum.request.timeout.ms"] = str(LIVENESS_MS)
         if self._tier_text is not None:
             properties |= {**tier_properties(str(self._tier_text)), **TIER_DEFAULTS}
             properties |= metadata_topic_properties(len(self.brokers))
@@ -280,6 +284,11 @@ class Cluster(ControlledCluster):
             # Without a controller brokers would wait for it until their time limit.
             ends.callback(_for_all, self.brokers, end if is_led else ClusterNode.die)
 
+    def _begin_again(self) -> None:
+        _for_all(self.brokers, ClusterNode.die)
+        _for_all(self.controllers, ClusterNode.die)
+        self.start()
+
     def _release_ports(self) -> None:
         ports, self._ports = self._ports, []
         for port in ports:
@@ -296,6 +305,15 @@ class Cluster(ControlledCluster):
         if not found:
             raise RuntimeError("The cluster does not run: call start(), or use `with`.")
         return found
+
+    def _settle(self) -> None:
+        """Wait until the controller has a heartbeat of each broker that is reachable, if it is reachable itself."""
+        if any(each.is_reachable for each in self.controllers):
+            self._wait(
+                lambda: True if all(each.silence_s < STEP_S / 2 for each in self.brokers) else None,
+                "Not all brokers have sent a heartbeat.",
+                PATIENCE_S,
+            )
 
     def _addresses(self) -> list[tuple[str, int]]:
         return [("127.0.0.1", each.port) for each in self.brokers if each.is_reachable]

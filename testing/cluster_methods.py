@@ -130,7 +130,12 @@ class ClusterMethods(ABC):
         """Append records with acks=all, and return the offset of the first one; see `Operations.produce`."""
         return self._do(
             lambda do: do.produce(
-                topic, *values, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+                topic,
+                *values,
+                key=key,
+                headers=headers,
+                partition=partition,
+                timestamp_ms=self._record_time_ms() if timestamp_ms is None else timestamp_ms,
             )
         )
 
@@ -226,6 +231,10 @@ class ClusterMethods(ABC):
             self._thread = LoopThread(name="ottla-testing")
             self._operations = Operations(self._thread.runtime, self._addresses)
         return self._thread.call(work(self._operations))
+
+    def _record_time_ms(self) -> int | None:
+        """Return the time of records that are produced without one; None: the system's."""
+        return None
 
     def _addresses(self) -> list[Address]:
         pairs = (each.rpartition(":") for each in self.bootstrap_servers.split(",") if each)

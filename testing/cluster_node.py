@@ -8,6 +8,7 @@ from ottla.broker.cli.cluster_plan import NodePlan
 from ottla.config.broker_config import BrokerConfig
 from ottla.testing.controlled_node import ControlledNode
 from ottla.testing.in_process import NodeLife
+from ottla.testing.network import Clock
 from ottla.testing.tier import Tier
 
 #: Turns of the controller's loop in which it reads what a dead broker has sent, a heartbeat for instance.
@@ -18,6 +19,7 @@ class Surrounding(Protocol):
     """The methods of a cluster that its nodes call."""
 
     tier: Tier
+    clock: Clock
 
     def on_lost(self, node: "ClusterNode") -> None:
         """Notify the cluster that the node was killed or isolated, or has failed."""
@@ -30,7 +32,7 @@ class ClusterNode(ControlledNode):
     """A broker or controller whose life, faults, disk and network a test controls."""
 
     def __init__(self, cluster: Surrounding, name: str) -> None:
-        super().__init__(name=f"ottla-{name}", strict=True, stores=(cluster.tier,))
+        super().__init__(name=f"ottla-{name}", strict=True, clock=cluster.clock, stores=(cluster.tier,))
         self._cluster = cluster
         self._plan: NodePlan | None = None
         self._planned_config: BrokerConfig | None = None
@@ -80,6 +82,7 @@ class ClusterNode(ControlledNode):
 
     def die(self) -> None:
         """End the node at once, and leave it to the controller to notice it by the session's timeout."""
+        self.was_lost = True
         super().kill()
 
     def isolate(self) -> None:
@@ -112,6 +115,14 @@ class ClusterNode(ControlledNode):
             await controller.expire_session(broker_id)
 
         life.call(expire())
+
+    @property
+    def silence_s(self) -> float:
+        """The seconds since this broker's last heartbeat, by its clock; 0 if it is not reachable."""
+        life = self.life
+        if life is None or not self.is_reachable:
+            return 0.0
+        return life.ask(lambda: life.node.broker.lifecycle.silence_s)
 
     def regards_as_fenced(self, broker_id: int) -> bool:
         """Whether this broker has read that the other one is fenced."""

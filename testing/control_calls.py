@@ -24,8 +24,8 @@ Json: TypeAlias = Any
 _PLAIN: Final = frozenset(
     {
         "advance", "create_topic", "delete_topic", "end_offsets", "expire_member", "groups", "heal", "isolate", "kill",
-        "leader", "members", "pause", "reset", "restart", "resume", "start_offsets", "topics", "wait_for_commit",
-        "wait_until_stable",
+        "leader", "members", "pause", "reset", "restart", "resume", "start_offsets", "topics",
+        "wait_for_commit", "wait_until_stable",
     }
 )  # fmt: skip
 _FAULTS: Final = ("inject_error", "delay_on", "disconnect_on", "blackhole_client")

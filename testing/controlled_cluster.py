@@ -9,8 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from ottla.runtime.production import wall_clock_ms
 from ottla.testing.cluster_methods import ClusterMethods
 from ottla.testing.in_process import NodeLife
+from ottla.testing.network import Clock
 
 #: Sessions of brokers in tests, so that `advance` fences none: twenty days.
 LIVENESS_MS: Final = 20 * 24 * 3600 * 1000
@@ -20,7 +22,7 @@ TIER_DEFAULTS: Final[Mapping[str, str]] = {
     "remote.log.manager.task.interval.ms": "100",
 }
 #: The longest step of the clock: within it no session ends.
-_STEP_S: Final = LIVENESS_MS / 2000
+STEP_S: Final = LIVENESS_MS / 2000
 
 
 class ControlledCluster(ClusterMethods):
@@ -36,6 +38,8 @@ class ControlledCluster(ClusterMethods):
         self._given_tier = tier
         self._keep = keep
         self._strict = strict
+        #: How far `advance` has moved the clock; a restart of a node keeps it.
+        self.clock = Clock()
 
     @abstractmethod
     def start(self) -> Self:
@@ -44,6 +48,31 @@ class ControlledCluster(ClusterMethods):
     @abstractmethod
     def stop(self) -> None:
         """Stop all nodes, cleanly if their data stay, or delete the temporary folder."""
+
+    def reset(self) -> None:
+        """End all faults, and delete all topics and groups; a clock that was moved shows the present again.
+
+        The last needs a restart. Raises FaultNeverStruck for a fault that was never met.
+        """
+        try:
+            self._reset_faults()
+        finally:
+            super().reset()
+            if self.clock.ahead_s:
+                self.clock.ahead_s = 0.0
+                self._begin_again()
+
+    @abstractmethod
+    def _begin_again(self) -> None:
+        """Restart all nodes: their clocks have to go back."""
+
+    @abstractmethod
+    def _reset_faults(self) -> None:
+        """End all faults. Raises FaultNeverStruck."""
+
+    def _record_time_ms(self) -> int:
+        """Return the time of records that the test itself produces: that of the clock that it has moved."""
+        return wall_clock_ms() + round(self.clock.ahead_s * 1000)
 
     @abstractmethod
     def _lives(self) -> Sequence[NodeLife]:
@@ -91,12 +120,19 @@ class ControlledCluster(ClusterMethods):
         Returns when retention has been applied to all logs; a paused node does the same when it goes on. The clocks of
         clients do not move.
         """
-        for step_s in _steps(((days * 24 + hours) * 60 + minutes) * 60 + seconds):
+        for number, step_s in enumerate(_steps(((days * 24 + hours) * 60 + minutes) * 60 + seconds)):
+            if number:
+                self._settle()
             lives = self._lives()
+            self.clock.ahead_s += step_s
             advances = [(life, life.advance(step_s)) for life in lives]
             for life, advanced in advances:
                 if not life.is_paused:
                     advanced.result()
+
+    def _settle(self) -> None:
+        """Wait, between two steps of the clock, until no session is about to end."""
+        return
 
     @property
     def _tier_text(self) -> Path | str | None:
@@ -125,6 +161,6 @@ def _steps(duration_s: float) -> Iterator[float]:
     if duration_s < 0:
         raise ValueError("The clock cannot be moved back: give a positive time.")
     while duration_s > 0:
-        step_s = min(duration_s, _STEP_S)
+        step_s = min(duration_s, STEP_S)
         yield step_s
         duration_s -= step_s

@@ -14,7 +14,7 @@ from ottla.remote.errors import MetadataNotReady
 from ottla.testing.disk import Disk
 from ottla.testing.faults import Fault, Faults
 from ottla.testing.in_process import NodeLife, Surroundings
-from ottla.testing.network import Network
+from ottla.testing.network import Clock, Network
 from ottla.testing.segments import SegmentCopy, segments_of
 from ottla.testing.tier import FaultyStore, Tier
 
@@ -24,7 +24,7 @@ _POLL_S: Final = 0.005
 class ControlledNode(ABC):
     """A node whose life, faults and clock a test controls; in any thread."""
 
-    def __init__(self, *, name: str, strict: bool, stores: Sequence[Tier] = ()) -> None:
+    def __init__(self, *, name: str, strict: bool, clock: Clock, stores: Sequence[Tier] = ()) -> None:
         """`name` is the name of its thread; `stores` are faults of the object store that concern other nodes, too."""
         self._name = name
         self._strict = strict
@@ -42,6 +42,7 @@ class ControlledNode(ABC):
             around_store=lambda store: FaultyStore(store, stores),
             disk=self.disk,
             network=self._network,
+            clock=clock,
         )
 
     @abstractmethod

@@ -21,7 +21,7 @@ from ottla.runtime.loop_thread import LoopThread
 from ottla.runtime.movable_clock import MovableLoop
 from ottla.testing.disk import Disk
 from ottla.testing.mortal_files import MortalFiles
-from ottla.testing.network import Network, NodeRuntime
+from ottla.testing.network import Clock, Network, NodeRuntime
 
 T = TypeVar("T")
 
@@ -33,6 +33,7 @@ class Surroundings(NamedTuple):
     around_store: Callable[[RemoteStorageManager], RemoteStorageManager]
     disk: Disk
     network: Network
+    clock: Clock
 
 
 class NodeLife:
@@ -59,7 +60,9 @@ class NodeLife:
         self._resumed: threading.Event | None = None
         self._network = around.network
         self._thread = LoopThread(
-            name=name, new_loop=MovableLoop, new_runtime=lambda: NodeRuntime(around.network)
+            name=name,
+            new_loop=lambda: MovableLoop(ahead_s=around.clock.ahead_s),
+            new_runtime=lambda: NodeRuntime(around.network),
         )
         try:
             self.node = self.call(self._start(config, around))

@@ -8,14 +8,13 @@ import mmap
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from weakref import WeakSet
 
+from ottla.runtime.outcomes import ProcessKilled
 from ottla.storage.files import Buffer, Files
 from ottla.testing.disk import Disk
-
-
-class ProcessKilled(BaseException):
-    """The process that would do this was killed by a test. No error: nothing handles, logs or answers it."""
 
 
 class MortalFiles(Files):
@@ -26,6 +25,8 @@ class MortalFiles(Files):
         self._lock = threading.Lock()
         self._open: set[int] = set()
         self._is_dead = False
+        #: The mappings, each of which has a descriptor of its own.
+        self._mappings: WeakSet[mmap.mmap] = WeakSet()
 
     def die(self) -> None:
         """End the life of the process: its files are closed and its locks are released. [any thread]
@@ -48,6 +49,9 @@ class MortalFiles(Files):
             opened, self._open = self._open, set()
         for fd in opened:
             os.close(fd)
+        for mapping in list(self._mappings):
+            with suppress(BufferError):  # lent to a response, with which it will be closed
+                mapping.close()
 
     # -- open files -------------------------------------------------------------------------------------
 
@@ -98,7 +102,9 @@ class MortalFiles(Files):
     def map(self, fd: int, size: int) -> mmap.mmap:
         """Map the file, unless the disk is broken."""
         self._check(None)
-        return super().map(fd, size)
+        mapping = super().map(fd, size)
+        self._mappings.add(mapping)
+        return mapping
 
     def fsync(self, fd: int) -> None:
         """Flush the file, unless the disk is broken."""

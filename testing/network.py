@@ -24,6 +24,13 @@ class Network:
         self.is_isolated = False
 
 
+class Clock:
+    """The lead of the clock of a broker or cluster over the system's, in all lives of its nodes."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+
 class NodeRuntime(MovableRuntime):
     """The runtime of one life of a node: its clock can be moved, and its network follows `Network`.
 

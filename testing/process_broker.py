@@ -79,6 +79,7 @@ class ProcessBroker(Broker, is_of_process=True):
             return self
         is_first = self._folder is None
         try:
+            self.clock.ahead_s = 0.0  # another process has another clock
             self._process = _Process(self._arguments(), log_file=self._log_file)
             self._port = self._process.port
         except BaseException:
@@ -134,6 +135,15 @@ class ProcessBroker(Broker, is_of_process=True):
     ) -> None:
         """Move the broker's clock forward; see `Broker.advance`."""
         self.call("advance", days=days, hours=hours, minutes=minutes, seconds=seconds)
+        self.clock.ahead_s += ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+    def reset(self) -> None:
+        """End all faults, and delete all topics and groups; a clock that was moved shows the present again."""
+        try:
+            self._reset_faults()
+        finally:
+            self.call("reset")
+            self.clock.ahead_s = 0.0
 
     def segments(self, topic: str, partition: int = 0) -> list[SegmentCopy]:
         """Return the segments of the partition in both tiers, by base offset."""

@@ -202,10 +202,15 @@ class BrokerLifecycle:
         await asyncio.shield(self._unfenced)
 
     @property
+    def silence_s(self) -> float:
+        """The seconds since the last heartbeat was sent that the controller has accepted."""
+        return self._runtime.monotonic() - self._last_accepted_at
+
+    @property
     def may_be_deposed(self) -> bool:
         """Whether the controller may have moved this broker's leaderships: it is fenced, or its session has expired."""
         session_s = self._config.get("broker.session.timeout.ms") / 1000
-        return self.is_fenced or self._runtime.monotonic() - self._last_accepted_at >= session_s
+        return self.is_fenced or self.silence_s >= session_s
 
     def send_heartbeat_soon(self) -> None:
         """Send the next heartbeat at once: there is something to report to the controller."""

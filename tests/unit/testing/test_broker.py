@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from ottla.runtime.production import wall_clock_ms
 from ottla.testing import Broker, CannotStart, ClusterError, Existing, KafkaError
 
 
@@ -120,10 +121,12 @@ def test_a_day_passes(broker):
     broker.produce("day", "old")
     broker.advance(hours=23)
     assert broker.values("day") == [b"old"]
-    broker.produce("day", "young", timestamp_ms=None)
     broker.advance(hours=2)
     assert broker.start_offsets("day")[0] > 0
-    assert b"old" not in broker.values("day")
+    assert broker.values("day") == []
+    broker.produce("day", "young")
+    broker.advance(hours=2)
+    assert broker.values("day") == [b"young"]
 
 
 def test_a_members_session_ends_by_the_clock(broker):
@@ -142,6 +145,20 @@ def test_months_pass_and_the_broker_serves(broker):
     assert broker.produce("t", "x") == 0
     with pytest.raises(ValueError, match="cannot be moved back"):
         broker.advance(hours=-1)
+
+
+def test_a_reset_lets_the_clock_show_the_present(broker):
+    broker.advance(days=8)
+    broker.produce("own", "x")
+    broker.produce("client", "x", timestamp_ms=wall_clock_ms())
+    broker.restart()
+    broker.advance(minutes=5)
+    assert broker.values("own") == [b"x"]
+    assert broker.values("client") == []
+    broker.reset()
+    broker.produce("client", "x", timestamp_ms=wall_clock_ms())
+    broker.advance(minutes=5)
+    assert broker.values("client") == [b"x"]
 
 
 # -- lives ----------------------------------------------------------------------------------------------

@@ -5,10 +5,13 @@ import threading
 import pytest
 
 from ottla.testing import Broker, CannotStart, ClusterError, FaultNeverStruck
-from tests.unit.testing.waiting import wait_for, what_runs
+from tests.unit.testing.waiting import wait_for
 
 TIERED = {"remote.storage.enable": True, "segment.bytes": 1_048_576, "local.retention.bytes": 1}
 HALF_A_SEGMENT = "x" * 700_000
+
+#: A clock that is moved while something of a reset is still written to the metadata topic.
+pytestmark = pytest.mark.logs("its copies in the remote tier cannot be", "the next attempt is in")
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +135,7 @@ def test_objects_vanish_and_come_back(broker):
     assert len(broker.values("t")) == 3
 
 
-def test_a_slow_store_delays_reads_only(broker):
+def test_a_slow_store_delays_reads(broker):
     broker.create_topic("t", config=TIERED)
     for _ in range(2):
         broker.produce("t", HALF_A_SEGMENT)
@@ -140,14 +143,5 @@ def test_a_slow_store_delays_reads_only(broker):
     broker.advance(minutes=5)
     with broker.tier.slow(0.05) as slow:
         broker.produce("t", "quick")
-        assert not slow.struck
         assert len(broker.values("t")) == 3
     assert slow.struck
-
-
-def test_a_tier_needs_no_further_process(tmp_path):
-    before = what_runs()
-    with Broker(tier=tmp_path / "tier") as tiered:
-        assert tiered.tier_dir == tmp_path / "tier"
-        tiered.produce("t", "x")
-    assert what_runs() == before

@@ -39,3 +39,20 @@ def test_nothing_of_a_cluster_is_left(tmp_path):
     with Broker(port=0) as taken, pytest.raises(CannotStart, match="Cannot listen at http"):
         Cluster(2, config={"metrics.listeners": f"http://127.0.0.1:{taken.port}"}).start()
     assert what_runs() == before
+
+
+def test_a_tier_needs_no_further_process(tmp_path):
+    before = what_runs()
+    with Broker(tier=tmp_path / "tier") as tiered:
+        assert tiered.tier_dir == tmp_path / "tier"
+        tiered.produce("t", "x")
+    assert what_runs() == before
+
+
+def test_a_start_that_fails_is_a_sentence_and_leaves_nothing():
+    files, threads = what_runs()
+    with pytest.raises(CannotStart, match=r"Invalid value 'x' for configuration log\.segment\.bytes"):
+        Broker(process=True, config={"log.segment.bytes": "x"}).start()
+    now_files, now_threads = what_runs()
+    assert now_files <= files
+    assert now_threads <= threads

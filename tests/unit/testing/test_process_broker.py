@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 from confluent_kafka import Producer
 
-from ottla.testing import Broker, CannotStart, ClusterError, FaultNeverStruck
-from tests.unit.testing.waiting import wait_for, what_runs
+from ottla.testing import Broker, ClusterError, FaultNeverStruck
+from tests.unit.testing.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +91,6 @@ def test_a_process_that_is_killed_can_be_started_again(broker):
     assert broker.port == port
     assert broker.values("kept") == [b"x"]
     assert not exists(pid)
-
-
-def test_a_start_that_fails_is_a_sentence_and_leaves_nothing():
-    files, threads = what_runs()
-    with pytest.raises(CannotStart, match=r"Invalid value 'x' for configuration log\.segment\.bytes"):
-        Broker(process=True, config={"log.segment.bytes": "x"}).start()
-    now_files, now_threads = what_runs()
-    assert now_files <= files
-    assert now_threads <= threads
 
 
 def test_it_ends_with_the_process_of_the_test():
