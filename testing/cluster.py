@@ -261,10 +261,6 @@ class Cluster(ControlledCluster):
             "offsets.topic.num.partitions": "1",
             "log.initial.task.delay.ms": "0",
         }
-        if len(self.controllers) == 1:
-            # Nor does a broker look for another controller.
-            properties["controller.quorum.fetch.timeout.ms"] = str(LIVENESS_MS)
-            properties["controller.quorum.request.timeout.ms"] = str(LIVENESS_MS)
         if self._tier_text is not None:
             properties |= {**tier_properties(str(self._tier_text)), **TIER_DEFAULTS}
             properties |= metadata_topic_properties(len(self.brokers))

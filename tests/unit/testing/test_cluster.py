@@ -15,6 +15,8 @@ pytestmark = pytest.mark.logs(
     "cannot be read from the remote tier",
     "its copies in the remote tier cannot be",
     "the next attempt is in",
+    " has not responded for",
+    "the log is renamed to a stray",
     "leader-epoch-checkpoint disagrees with the batches",
 )
 
