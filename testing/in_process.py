@@ -115,7 +115,7 @@ class NodeLife:
         if stopping.done():
             stopping.result()
         else:
-            self._runtime.silence()
+            self._runtime.kill()
             self.files.die()
             self._break_connections()
             stopping.cancel()
@@ -130,7 +130,7 @@ class NodeLife:
             self._release()
 
     def _die(self) -> None:
-        self._runtime.silence()
+        self._runtime.kill()
         self.files.die()
         self.resume()
 

@@ -41,6 +41,7 @@ class NodeRuntime(MovableRuntime):
     def __init__(self, network: Network) -> None:
         super().__init__()
         self._network = network
+        self._is_killed = False
         #: The connections that the node has opened; closed ones are dropped when the next one is opened.
         self._outgoing: list[asyncio.Transport] = []
 
@@ -58,13 +59,12 @@ class NodeRuntime(MovableRuntime):
         admits: Callable[[], bool] = lambda: True,
     ) -> Listening:
         """Accept connections; those that arrive while the node is isolated are closed at once."""
-        network = self._network
         return await super().listen(
             host,
             port,
-            lambda: _Refused() if network.is_isolated else factory(),
+            lambda: _Refused() if self._is_cut_off else factory(),
             options,
-            admits=lambda: network.is_isolated or admits(),
+            admits=lambda: self._is_cut_off or admits(),
         )
 
     async def connect(
@@ -75,14 +75,14 @@ class NodeRuntime(MovableRuntime):
         transport, protocol = await super().connect(host, port, factory, options)
         self._outgoing = [each for each in self._outgoing if not each.is_closing()]
         self._outgoing.append(transport)
-        if self._network.is_isolated:
+        if self._is_cut_off:
             transport.abort()
         self._check()
         return transport, protocol
 
-    def silence(self) -> None:
-        """Report no failure of a background task any more: the process of the node is killed. [any thread]"""
-        self._tasks.is_silent = True
+    def kill(self) -> None:
+        """Report no failure of a background task any more, and open no connection: the process ends. [any thread]"""
+        self._is_killed = self._tasks.is_silent = True
 
     def break_outgoing(self) -> None:
         """Break the connections that the node has opened. [the node's loop]"""
@@ -90,8 +90,12 @@ class NodeRuntime(MovableRuntime):
             transport.abort()
 
     def _check(self) -> None:
-        if self._network.is_isolated:
-            raise ConnectionRefusedError("This node is isolated by a test.")
+        if self._is_cut_off:
+            raise ConnectionRefusedError("This node is isolated, or was killed, by a test.")
+
+    @property
+    def _is_cut_off(self) -> bool:
+        return self._network.is_isolated or self._is_killed
 
 
 class _Refused(asyncio.Protocol):
