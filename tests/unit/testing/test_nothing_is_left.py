@@ -1,7 +1,7 @@
 """Nothing is left when a broker or cluster has stopped, or did not start: no thread, descriptor or folder."""
 
 import pytest
-from waiting import what_runs
+from waiting import left_since, what_runs
 
 from ottla.testing import Broker, CannotStart, Cluster, KafkaError
 
@@ -16,7 +16,7 @@ def test_nothing_of_a_broker_is_left():
         broker.start()
         folder = broker.data_dir
     assert not folder.parent.exists()
-    assert what_runs() == before
+    assert left_since(before) == set()
 
 
 @pytest.mark.logs("Fetch from broker", "its session has expired", "a heartbeat to the controller failed")
@@ -29,7 +29,7 @@ def test_nothing_of_a_cluster_is_left(tmp_path):
         cluster.brokers[0].pause()
         cluster.brokers[1].isolate()
         folder = cluster.data_dir.parent
-    assert what_runs() == before
+    assert left_since(before) == set()
     assert not folder.exists()
     with pytest.raises(KafkaError, match=r"min\.insync\.replicas"):
         Cluster(2, config={"min.insync.replicas": "many"}).start()
@@ -38,7 +38,7 @@ def test_nothing_of_a_cluster_is_left(tmp_path):
         Cluster(2, data_dir=tmp_path / "file").start()
     with Broker(port=0) as taken, pytest.raises(CannotStart, match="Cannot listen at http"):
         Cluster(2, config={"metrics.listeners": f"http://127.0.0.1:{taken.port}"}).start()
-    assert what_runs() == before
+    assert left_since(before) == set()
 
 
 def test_a_tier_needs_no_further_process(tmp_path):
@@ -46,13 +46,11 @@ def test_a_tier_needs_no_further_process(tmp_path):
     with Broker(tier=tmp_path / "tier") as tiered:
         assert tiered.tier_dir == tmp_path / "tier"
         tiered.produce("t", "x")
-    assert what_runs() == before
+    assert left_since(before) == set()
 
 
 def test_a_start_that_fails_is_a_sentence_and_leaves_nothing():
-    files, threads = what_runs()
+    before = what_runs()
     with pytest.raises(CannotStart, match=r"Invalid value 'x' for configuration log\.segment\.bytes"):
         Broker(process=True, config={"log.segment.bytes": "x"}).start()
-    now_files, now_threads = what_runs()
-    assert now_files <= files
-    assert now_threads <= threads
+    assert left_since(before) == set()

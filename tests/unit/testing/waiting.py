@@ -15,15 +15,15 @@ def wait_for(condition):
     raise AssertionError("the condition does not become true")
 
 
-def open_files():
-    """The descriptors of this process, and what each of them is."""
-    found = set()
+def what_runs():
+    """The threads of this process and its open files: each descriptor, and what it is."""
+    found = set(threading.enumerate())
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
             found.add((descriptor.name, str(descriptor.readlink())))
     return found
 
 
-def what_runs():
-    """The open files and the threads of this process."""
-    return open_files(), set(threading.enumerate())
+def left_since(before):
+    """Threads and open files that were not there before. Others may have gone: clients of other tests."""
+    return what_runs() - before
