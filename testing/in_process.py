@@ -80,6 +80,7 @@ class NodeLife:
             around_store=around.around_store,
         )
         node.failure.add_done_callback(self._failed)
+        self._runtime.break_accepted = node.break_connections
         return node
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:

@@ -8,13 +8,16 @@ The runtime of the node asks it, so that it concerns everything that the node do
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from ottla.runtime import Listening, ProtocolFactory, SocketOptions
 from ottla.runtime.movable_clock import MovableRuntime
 from ottla.runtime.workers import Worker
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+#: uvloop closes a transport in one of the next turns of the loop.
+_CLOSE_S: Final = 0.002
 
 
 class Network:
@@ -44,6 +47,8 @@ class NodeRuntime(MovableRuntime):
         self._is_killed = False
         #: The connections that the node has opened; closed ones are dropped when the next one is opened.
         self._outgoing: list[asyncio.Transport] = []
+        #: Breaks the connections that the node has accepted.
+        self.break_accepted: Callable[[], None] = lambda: None
 
     def worker(self, module: str, setup: object) -> Worker | None:
         """Return None: the caller does the work itself, in a thread."""
@@ -88,6 +93,17 @@ class NodeRuntime(MovableRuntime):
         """Break the connections that the node has opened. [the node's loop]"""
         for transport in self._outgoing:
             transport.abort()
+
+    async def close(self) -> None:
+        """Close the runtime, with connections that were opened while the node was killed.
+
+        Where warnings are errors, closing uvloop's loop does not complete while a transport is open.
+        """
+        self._is_killed = True
+        await super().close()
+        self.break_outgoing()
+        self.break_accepted()
+        await asyncio.sleep(_CLOSE_S)
 
     def _check(self) -> None:
         if self._is_cut_off:
