@@ -1,9 +1,9 @@
 """Nothing is left when a broker or cluster has stopped, or did not start: no thread, descriptor or folder."""
 
 import pytest
-from waiting import left_since, what_runs
 
 from ottla.testing import Broker, CannotStart, Cluster, KafkaError
+from tests.unit.testing.waiting import left_since, what_runs
 
 
 def test_nothing_of_a_broker_is_left():
