@@ -66,20 +66,30 @@ def infos(config: BrokerConfig) -> Iterator[str]:
 def changed(config: BrokerConfig) -> Iterator[str]:
     """Yield `key=value` for each configuration of the file or the command line that is not its default.
 
-    Secrets are hidden, users and passwords of URLs among them, and so are the values of keys that only a plugin knows,
-    which may be secrets.
+    Secrets are hidden.
     """
     for name, text in sorted(config.static.items()):
         key = _BROKER_KEYS.get(base_key(name))
-        if key is None or key.is_sensitive:
-            is_shown = key is None and name.startswith(_plugin_prefixes(config)) and name.endswith(_SHOWN)
-            yield f"{name}={_without_user(text) if is_shown else '[hidden]'}"
-        elif key.is_required or key.parse(text) != key.default:
-            yield f"{name}={_without_user(text)}"
+        is_default = (
+            key is not None and not (key.is_sensitive or key.is_required) and key.parse(text) == key.default
+        )
+        if not is_default:
+            yield f"{name}={shown(config, name, text)}"
 
 
-def _without_user(text: str) -> str:
-    return _USER_OF_URL.sub("[hidden]@", text)
+def shown(config: BrokerConfig, name: str, text: str) -> str:
+    """The value of a configuration for a log or a terminal.
+
+    Secrets are hidden, users and passwords of URLs among them, and so are the values of keys that only a plugin knows,
+    which may be secrets.
+    """
+    key = _BROKER_KEYS.get(base_key(name))
+    is_shown = (
+        name.startswith(_plugin_prefixes(config)) and name.endswith(_SHOWN)
+        if key is None
+        else not key.is_sensitive
+    )
+    return _USER_OF_URL.sub("[hidden]@", text) if is_shown else "[hidden]"
 
 
 def unread_names(

@@ -52,9 +52,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="shared",
         help="With pytest-xdist: one broker for all workers, or one for each of them.",
     )
-    group.addoption("--ottla-process", action="store_true", help="Run each broker in a process of its own.")
     group.addoption(
-        "--ottla-keep", action="store_true", help="Keep the data of brokers, and print where they are."
+        "--ottla-process",
+        action="store_true",
+        help="Run a broker in a process of its own; clusters of several stay in the test's.",
+    )
+    group.addoption(
+        "--ottla-keep",
+        action="store_true",
+        help="Keep the data of brokers, in folders ottla-... for temporary files.",
     )
     parser.addini(
         "ottla_config", "Configurations of `ottla_broker`, as KEY=VALUE.", type="linelist", default=[]
@@ -104,7 +110,7 @@ class _SharedBrokerServer:
         self._broker: Broker | None = None
         self._log = _LogLines()
         key = secrets.token_bytes(32)
-        self._listener = Listener(("127.0.0.1", 0), authkey=key)
+        self._listener = Listener(("127.0.0.1", 0), backlog=64, authkey=key)
         self.access = (self._listener.address, key)
         self._thread = threading.Thread(target=self._serve, name="ottla-shared", daemon=True)
         self._thread.start()
@@ -129,7 +135,7 @@ class _SharedBrokerServer:
                 self._log.attach()
                 self._broker = self._make().start()
             return self._broker.bootstrap_servers
-        except (CannotStart, KafkaError, OSError) as error:
+        except (CannotStart, KafkaError, OSError, RuntimeError, TypeError, ValueError) as error:
             return CannotStart(str(error))
 
     def pytest_unconfigure(self) -> None:

@@ -69,8 +69,13 @@ class LoopThread:
         self.stop()
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=self._new_loop) as runner:
-            runner.run(self._serve())
+        try:
+            with asyncio.Runner(loop_factory=self._new_loop) as runner:
+                runner.run(self._serve())
+        except (OSError, RuntimeError, MemoryError) as error:
+            if self._started.done():
+                raise
+            self._started.set_exception(error)  # no descriptor is left for a loop
 
     async def _serve(self) -> None:
         try:

@@ -24,6 +24,8 @@ Ts = TypeVarTuple("Ts")
 
 #: uvloop's clock and its alarms have this resolution.
 _RESOLUTION_S: Final = 0.001
+#: Cancelled timers that may stay in the queue.
+_KEPT_CANCELLED: Final = 100
 
 
 class MovableLoop(uvloop.Loop):
@@ -35,6 +37,8 @@ class MovableLoop(uvloop.Loop):
         self.ahead_s = ahead_s
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timer_count = 0
+        #: At least as many as are in the queue.
+        self._cancelled_count = 0
         #: The alarm of the system's clock for the first timer.
         self._alarm: asyncio.TimerHandle | None = None
 
@@ -74,7 +78,12 @@ class MovableLoop(uvloop.Loop):
         self._set_alarm()
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: a cancelled timer is dropped when it is due. Called by asyncio.TimerHandle.cancel."""
+        """Drop cancelled timers when they are many: each of them would stay until it is due. Called by `cancel`."""
+        self._cancelled_count += 1
+        if self._cancelled_count > max(_KEPT_CANCELLED, len(self._timers) // 2):
+            self._timers = [each for each in self._timers if not each[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._cancelled_count = 0
 
     def _set_alarm(self) -> None:
         if self._alarm is not None:

@@ -120,6 +120,7 @@ class Broker(ControlledNode, ControlledCluster):
     # -- inside -----------------------------------------------------------------------------------------
 
     def _end_node(self) -> None:
+        self.heal_stores()
         if self._leaves_nothing:
             super().kill()
         else:
@@ -127,6 +128,10 @@ class Broker(ControlledNode, ControlledCluster):
 
     def _begin_again(self) -> None:
         self.restart()
+
+    def _run_again(self) -> None:
+        self.let_go_on()
+        self.start()
 
     def _lives(self) -> Sequence[NodeLife]:
         return [self._running]

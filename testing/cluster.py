@@ -104,6 +104,8 @@ class Cluster(ControlledCluster):
         with ExitStack() as ends:
             ends.callback(self._reset_faults)
             ends.callback(partial(self._end, cleanly=not self._leaves_nothing))
+            for node in (*self.controllers, *self.brokers):
+                ends.callback(node.heal_stores)
 
     # -- its nodes --------------------------------------------------------------------------------------
 
@@ -283,6 +285,11 @@ class Cluster(ControlledCluster):
     def _begin_again(self) -> None:
         _for_all(self.brokers, ClusterNode.die)
         _for_all(self.controllers, ClusterNode.die)
+        self.start()
+
+    def _run_again(self) -> None:
+        for node in (*self.controllers, *self.brokers):
+            node.let_go_on()
         self.start()
 
     def _release_ports(self) -> None:

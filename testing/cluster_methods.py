@@ -1,6 +1,7 @@
 """The methods by which a test looks at a cluster, plain and awaitable; `ottla.testing.operations` does the work."""
 
 import asyncio
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,6 +43,7 @@ class ClusterMethods(ABC):
     """The methods of a broker, or of a cluster, over Kafka's protocol."""
 
     def __init__(self) -> None:
+        self._starting = threading.Lock()
         self._thread: LoopThread | None = None
         self._operations: Operations | None = None
 
@@ -172,8 +174,8 @@ class ClusterMethods(ABC):
                 lambda do: do.wait_for_records(topic, count, since=before, timeout_s=timeout_s)
             )
         if expected is not None:
-            wanted = sorted(each.encode() if isinstance(each, str) else each or b"" for each in expected)
-            found = sorted(each.value or b"" for each in arrived)
+            values = [each.encode() if isinstance(each, str) else each for each in expected]
+            wanted, found = sorted(values, key=repr), sorted((each.value for each in arrived), key=repr)
             assert found == wanted, f"{topic}: {found} have arrived instead of {wanted}"
 
     def end_offsets(self, topic: str) -> dict[int, int]:
@@ -227,10 +229,12 @@ class ClusterMethods(ABC):
     # -- inside -----------------------------------------------------------------------------------------
 
     def _do(self, work: Callable[[Operations], Coroutine[Any, Any, T]]) -> T:
-        if self._thread is None or self._operations is None:
-            self._thread = LoopThread(name="ottla-testing")
-            self._operations = Operations(self._thread.runtime, self._addresses)
-        return self._thread.call(work(self._operations))
+        with self._starting:
+            if self._thread is None or self._operations is None:
+                self._thread = LoopThread(name="ottla-testing")
+                self._operations = Operations(self._thread.runtime, self._addresses)
+            thread, operations = self._thread, self._operations
+        return thread.call(work(operations))
 
     def _record_time_ms(self) -> int | None:
         """Return the time of records that are produced without one; None: the system's."""

@@ -9,6 +9,7 @@ is a number from then on: `fault` returns its counts, `disarm` ends it.
 import base64
 import inspect
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any, Final, TypeAlias
 
 from ottla.protocol.types import TopicPartition
@@ -46,6 +47,7 @@ class ControlCalls:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._faults: dict[int, Fault | LastingFault] = {}
+        self._numbers = count(1)
         self._by_name: dict[str, Callable[..., Json]] = {
             **{name: getattr(broker, name) for name in _PLAIN},
             **{name: self._new_fault_call(getattr(broker, name)) for name in _FAULTS},
@@ -153,7 +155,7 @@ class ControlCalls:
         return lambda strict=True: self._numbered(begin(strict=strict))
 
     def _numbered(self, fault: Fault | LastingFault) -> Json:
-        number = len(self._faults) + 1
+        number = next(self._numbers)
         self._faults[number] = fault
         return {"fault": number}
 

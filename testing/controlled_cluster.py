@@ -52,11 +52,13 @@ class ControlledCluster(ClusterMethods):
     def reset(self) -> None:
         """End all faults, and delete all topics and groups; a clock that was moved shows the present again.
 
-        The last needs a restart. Raises FaultNeverStruck for a fault that was never met.
+        The last needs a restart. A node that was killed is started, one that is paused or isolated goes on. Raises
+        FaultNeverStruck for a fault that was never met.
         """
         try:
             self._reset_faults()
         finally:
+            self._run_again()
             super().reset()
             if self.clock.ahead_s:
                 self.clock.ahead_s = 0.0
@@ -65,6 +67,10 @@ class ControlledCluster(ClusterMethods):
     @abstractmethod
     def _begin_again(self) -> None:
         """Restart all nodes: their clocks have to go back."""
+
+    @abstractmethod
+    def _run_again(self) -> None:
+        """Let all nodes run that were killed, paused or isolated."""
 
     @abstractmethod
     def _reset_faults(self) -> None:

@@ -23,7 +23,6 @@ from ottla.protocol.messages import (
     fetch,
     find_coordinator,
     list_offsets,
-    metadata,
     offset_commit,
     offset_fetch,
     produce,
@@ -102,18 +101,6 @@ def _list_offsets(request: list_offsets.ListOffsetsRequest, code: ErrorCode) -> 
             )
             for topic in request.topics
         ]
-    )
-
-
-def _metadata(request: metadata.MetadataRequest, code: ErrorCode) -> Response:
-    return metadata.MetadataResponse(
-        error_code=code,
-        topics=[
-            metadata.MetadataResponseTopic(
-                error_code=code, name=topic.name if topic.name is not None else "", topic_id=topic.topic_id
-            )
-            for topic in request.topics or ()
-        ],
     )
 
 
@@ -267,7 +254,6 @@ _BUILDERS: Final[Mapping[int, _Builder]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
     ApiKey.LIST_OFFSETS: _list_offsets,
-    ApiKey.METADATA: _metadata,
     ApiKey.OFFSET_COMMIT: _offset_commit,
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.FIND_COORDINATOR: _find_coordinator,

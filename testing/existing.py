@@ -33,10 +33,8 @@ class Existing(ClusterMethods):
         self.close_operations()
 
     def reset(self) -> None:
-        """Raise RuntimeError for a shared cluster, whose topics are those of other tests; else delete them."""
-        if self._is_shared:
-            self._refuse("reset")
-        super().reset()
+        """Raise AttributeError: the topics and groups of the cluster are not only this test's."""
+        self._refuse("reset")
 
     def __getattr__(self, name: str) -> NoReturn:
         """Say why a method of `ottla.testing.Broker` is missing."""

@@ -27,9 +27,15 @@ from typing import Final, Self
 
 from ottla.broker.network import Buffers, Connection, Dispatch, Reply, ReplyOfReads
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.codec import decode_request, encode_response
+from ottla.protocol.codec import decode_request, decode_response, encode_response
 from ottla.protocol.error_code import ErrorCode
-from ottla.protocol.framing import RequestHeader, decode_request_header, encode_response_header
+from ottla.protocol.framing import (
+    RequestHeader,
+    decode_request_header,
+    decode_response_header,
+    encode_response_header,
+)
+from ottla.protocol.messages.metadata import MetadataResponse
 from ottla.testing.error_responses import error_response
 
 #: The client id of the requests by which a `Broker` object looks at its broker: faults do not concern them.
@@ -184,15 +190,22 @@ class Faults:
     ) -> Fault:
         """Answer requests of the API with the error in every row; the broker does not process them.
 
-        `client` is a part of the client ids that are concerned. Raises ValueError for an unknown name.
+        METADATA is processed, so that the response has the brokers, without which clients ignore it. `client` is a part
+        of the client ids that are concerned. Raises ValueError for an unknown name.
         """
         key, code = api_named(api), error_named(error)
         if code == ErrorCode.none:
             raise ValueError("The error NONE is no error.")
 
         def answer(
-            _: Dispatch, frame: memoryview, header: RequestHeader, body_at: int, connection: Connection
+            dispatch: Dispatch,
+            frame: memoryview,
+            header: RequestHeader,
+            body_at: int,
+            connection: Connection,
         ) -> Reply:
+            if key == ApiKey.METADATA:
+                return _metadata_with_error(dispatch(frame, connection), header, code)
             version = header.api_version
             request = decode_request(key, version, bytes(frame[body_at:]))
             if key == ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
@@ -317,8 +330,9 @@ class Faults:
         if client_id == OWN_CLIENT_ID or _OF_BROKERS.match(client_id):
             return None
         with self._lock:
-            actions = [action for fault in list(self.armed) if (action := fault.strikes(header)) is not None]
-        return actions[0] if actions else None
+            found = (fault.strikes(header) for fault in list(self.armed))
+            # The first one that strikes: those behind it wait for a request of their own.
+            return next((action for action in found if action is not None), None)
 
     def _break_silence(self, fault: Fault) -> None:
         for connection in [each for each, cause in self._silenced.items() if cause is fault]:
@@ -359,6 +373,26 @@ def error_named(name: str | int) -> ErrorCode:
 def _suggestion(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name.upper(), list(known), n=3)
     return f": did you mean {' or '.join(near)}?" if near else ""
+
+
+async def _metadata_with_error(reply: Reply, header: RequestHeader, code: ErrorCode) -> Reply:
+    """The response of the broker with the error in each topic, or in the response if it has none."""
+    buffers = await _completed(reply)
+    if buffers is None:
+        return None
+    key, version = header.api_key, header.api_version
+    answered = b"".join(buffers)
+    _, body_at = decode_response_header(key, version, memoryview(answered))
+    response = decode_response(key, version, answered[body_at:])
+    assert isinstance(response, MetadataResponse)
+    for topic in response.topics:
+        topic.error_code, topic.partitions = code, []
+    if not response.topics:
+        response.error_code = code
+    return [
+        encode_response_header(key, version, header.correlation_id),
+        encode_response(key, version, response),
+    ]
 
 
 async def _completed(reply: Reply) -> Buffers | None:

@@ -25,6 +25,8 @@ class MortalFiles(Files):
         self._lock = threading.Lock()
         self._open: set[int] = set()
         self._is_dead = False
+        #: Opened now: at the end of the process there may be no descriptor for it.
+        self._nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         #: The mappings, each of which has a descriptor of its own.
         self._mappings: WeakSet[mmap.mmap] = WeakSet()
 
@@ -36,18 +38,17 @@ class MortalFiles(Files):
         """
         with self._lock:
             self._is_dead = True
-            nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             for fd in self._open:
-                os.dup2(nowhere, fd, inheritable=False)
-            os.close(nowhere)
+                os.dup2(self._nowhere, fd, inheritable=False)
         self._disk.wake()
 
     def release(self) -> None:
         """Release the descriptors of a dead process; none of its threads runs any more. [any thread]"""
         with self._lock:
             assert self._is_dead
-            opened, self._open = self._open, set()
-        for fd in opened:
+            opened, self._open = self._open | {self._nowhere}, set()
+            self._nowhere = -1
+        for fd in opened - {-1}:
             os.close(fd)
         for mapping in list(self._mappings):
             with suppress(BufferError):  # lent to a response, with which it will be closed
@@ -105,6 +106,11 @@ class MortalFiles(Files):
         mapping = super().map(fd, size)
         self._mappings.add(mapping)
         return mapping
+
+    def copy_prefix(self, source_fd: int, target_fd: int, size: int) -> None:
+        """Copy the beginning of a file, unless the disk is full or broken."""
+        self._check_writing()
+        super().copy_prefix(source_fd, target_fd, size)
 
     def fsync(self, fd: int) -> None:
         """Flush the file, unless the disk is broken."""

@@ -153,11 +153,14 @@ class Operations:
 
     async def topics(self) -> list[str]:
         """Return the names of all topics but the internal ones, sorted."""
-        response = await self._metadata(None)
+        response = await self._repeated(partial(self._metadata, None))
         return sorted(topic.name for topic in response.topics if topic.name and not _is_internal(topic))
 
     async def leader(self, topic: str, partition: int = 0) -> int:
         """Return the broker id of the partition's leader; -1: it has none."""
+        return await self._repeated(partial(self._leader, topic, partition))
+
+    async def _leader(self, topic: str, partition: int) -> int:
         response = await self._metadata([topic])
         for row in response.topics:
             _check(row.error_code, f"topic {topic}", None)
@@ -168,7 +171,7 @@ class Operations:
 
     async def move_leader(self, topic: str, partition: int = 0, *, to: int) -> None:
         """Make broker `to`, which must have a replica of the partition, its preferred and its present leader."""
-        described = await self._metadata([topic])
+        described = await self._repeated(partial(self._metadata, [topic]))
         rows = [each for each in described.topics[0].partitions if each.partition_index == partition]
         if not rows or to not in rows[0].replica_nodes:
             replicas = rows[0].replica_nodes if rows else "none"
@@ -186,7 +189,7 @@ class Operations:
             _check(response.error_code, f"{topic}-{partition}", response.error_message)
 
         async def elect() -> None:
-            if await self.leader(topic, partition) == to:
+            if await self._leader(topic, partition) == to:
                 return
             chosen = elect_leaders.TopicPartitions(topic=topic, partitions=[partition])
             response = await self._any(
@@ -267,13 +270,22 @@ class Operations:
         starts = since or {}
 
         async def enough() -> list[Record]:
-            every = await self._records(topic, None) if count or starts else []
+            every = await self._known_records(topic, is_awaited=count > 0)
             found = [each for each in every if each.offset >= starts.get(each.partition, 0)]
             if len(found) < count:
                 raise _Passing(f"Topic {topic} has {len(found)} records instead of {count}.")
             return found
 
         return await self._repeated(enough, timeout_s=timeout_s)
+
+    async def _known_records(self, topic: str, *, is_awaited: bool) -> list[Record]:
+        """The records of a topic; none of a topic that does not exist, unless it is awaited."""
+        try:
+            return await self._records(topic, None)
+        except _Unknown:
+            if is_awaited:
+                raise
+            return []
 
     async def end_offsets(self, topic: str) -> dict[int, int]:
         """Return the log end offset, as consumers see it, of each partition."""
@@ -287,9 +299,13 @@ class Operations:
 
     async def groups(self) -> dict[str, str]:
         """Return the state of each group: Stable, Empty, PreparingRebalance, ..."""
+        return await self._repeated(self._groups)
+
+    async def _groups(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for address in await self._brokers():
             response = await self._request(address, ApiKey.LIST_GROUPS, list_groups.ListGroupsRequest())
+            _check(response.error_code, "groups", None)
             found |= {group.group_id: group.group_state for group in response.groups}
         return found
 
@@ -376,7 +392,7 @@ class Operations:
             topic_names=list(names),
             timeout_ms=round(PATIENCE_S * 1000),
         )
-        response = await self._any(ApiKey.DELETE_TOPICS, request)
+        response = await self._repeated(partial(self._any, ApiKey.DELETE_TOPICS, request))
         for row in response.responses:
             _check_now(row.error_code, f"topic {row.name}", row.error_message)
 

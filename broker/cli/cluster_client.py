@@ -190,11 +190,16 @@ class ClusterClient:
         return topics_of(await self.metadata(names))
 
     async def offsets(
-        self, partitions: Mapping[TopicPartition, Leader], timestamp: int | Mapping[TopicPartition, int]
+        self,
+        partitions: Mapping[TopicPartition, Leader],
+        timestamp: int | Mapping[TopicPartition, int],
+        *,
+        must_answer: bool = False,
     ) -> dict[TopicPartition, int | None]:
         """Return each partition's offset at a timestamp, which may be a special one (ListOffsets).
 
-        None: there is no such offset, or the broker does not report it.
+        None: there is no such offset, or the broker does not report it. With `must_answer` it is the former only, and
+        Transient is raised where a broker reports an error.
 
         Raises ClusterError.
         """
@@ -216,9 +221,13 @@ class ClusterClient:
             try:
                 response = await self.request(address, request, ListOffsetsResponse)
             except UnsupportedVersion:
+                if must_answer:
+                    raise
                 continue
             for topic in response.topics:
                 for row in topic.partitions:
+                    if must_answer and row.error_code != ErrorCode.none:
+                        raise Transient(f"{topic.name}-{row.partition_index}: {error_name(row.error_code)}")
                     is_known = row.error_code == ErrorCode.none and row.offset >= 0
                     found[TopicPartition(topic.name, row.partition_index)] = row.offset if is_known else None
         return found

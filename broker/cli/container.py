@@ -23,6 +23,7 @@ from ottla.broker.roles.formatting import (
     InitialController,
     parse_initial_controllers,
 )
+from ottla.config import notices
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.load import config_with_tier, properties_text, read_properties
 from ottla.protocol.errors import InvalidConfig, KafkaError
@@ -69,7 +70,10 @@ def run_container(mounted: Path, data_dir: Path, is_shown: bool, log_level: str,
         )
         config = config_with_tier(settings.properties, settings.tier)
         if is_shown:
-            click.echo(properties_text(dict(sorted(config.static.items()))), nl=False)
+            static = sorted(config.static.items())
+            click.echo(
+                properties_text({name: notices.shown(config, name, text) for name, text in static}), nl=False
+            )
             return
         for warning in (*settings.warnings, *_health_warnings(config, settings.metrics_port)):
             logger.warning("%s", warning)

@@ -108,6 +108,7 @@ def table(
     >>> table(("log", "bytes"), [("orders-0", "7")], words=1)
     ['log       bytes', 'orders-0      7']
     """
+    rows = [[terminal_text(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     if numbers is None:
         numbers = range(len(head) if words is None else words, len(head))

@@ -187,7 +187,10 @@ def unknown_key(resource: Resource, key: str, known: Collection[str]) -> str:
 async def _known_keys(client: ClusterClient, resource: Resource) -> Configs:
     """The configurations of a resource; the defaults of all brokers may be any that a broker has."""
     if resource == Resource(ConfigResourceType.BROKER, ""):
-        first, *_ = (await client.metadata([])).brokers
+        brokers = (await client.metadata([])).brokers
+        if not brokers:
+            raise ClusterError("No broker of the cluster is alive: the defaults cannot be described.")
+        first, *_ = brokers
         resource = Resource(ConfigResourceType.BROKER, str(first.node_id))
     return (await described(client, [resource]))[resource]
 

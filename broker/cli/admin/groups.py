@@ -12,6 +12,7 @@ from ottla.broker.cli.admin.group_rows import (
     why_active,
 )
 from ottla.broker.cli.admin.resetting import Kind, Reset, Target, chosen_partitions, new_offset
+from ottla.broker.cli.admin.topic_rows import LogRange
 from ottla.broker.cli.admin.topics import log_ranges
 from ottla.broker.cli.bootstrap import ClusterError, check_names
 from ottla.broker.cli.cluster_client import (
@@ -257,15 +258,14 @@ async def planned_reset(
     at_time: Mapping[TopicPartition, int | None] = {}
     if target.kind is Kind.TIME:
         leaders = leaders_of(metadata)
-        at_time = await client.offsets(
-            {each: leaders[each] for each in partitions if each in leaders}, target.value
-        )
+        led = {each: leaders[each] for each in partitions if each in leaders}
+        at_time = await client.patiently(lambda: client.offsets(led, target.value, must_answer=True))
     missing = Progress()
     return [
         new_offset(
             each,
             target,
-            logs[each],
+            logs.get(each, LogRange()),
             committed=committed.get(each, missing).committed,
             at_time=at_time.get(each),
         )

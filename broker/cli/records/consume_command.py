@@ -5,7 +5,7 @@ Exit status: 0, or 2 if it could not be carried out. Ctrl-C and SIGTERM are ends
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -164,11 +164,18 @@ def _print_all(
     max_records: int | None,
     has_group: bool,
 ) -> None:
+    from ottla.broker.cli.records.client import Message
     from ottla.broker.cli.records.consuming import record_of_message
+
+    def commit(written: Sequence[Message]) -> None:
+        """Commit what has left this process: a pipe may break, and a disk be full."""
+        for message in written if has_group else ():
+            consumption.commit(message)
 
     out = standard_output()
     count = 0
     for batch in consumption.batches():
+        written: list[Message] = []
         for message in batch:
             name, offset = (
                 TopicPartition(message.topic() or "", message.partition() or 0),
@@ -178,15 +185,17 @@ def _print_all(
                 line = line_of(name, offset, record_of_message(message))
             except FormatError as error:
                 out.flush()
+                commit(written)
                 raise ClusterError(f"{name}, offset {offset}: {sentence(str(error))}") from None
             out.write(line + "\n")
-            if has_group:
-                consumption.commit(message)
+            written.append(message)
             count += 1
             if count == max_records:
-                out.flush()
-                return
+                break
         out.flush()
+        commit(written)
+        if count == max_records:
+            return
 
 
 def _json_line(name: TopicPartition, offset: int, record: Record, formats: Formats) -> str:

@@ -77,7 +77,7 @@ def to_json(data: bytes | None, form: Format) -> object:
         case Format.JSON:
             try:
                 return json.loads(data)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise FormatError(f"no JSON ({error}): the formats text, hex and base64 show it") from None
     try:
         return data.decode()
@@ -116,7 +116,7 @@ def from_text(text: str, form: Format) -> bytes:
             case Format.JSON:
                 json.loads(text)
         return text.encode()
-    except (ValueError, binascii.Error) as error:
+    except (ValueError, RecursionError, binascii.Error) as error:
         raise FormatError(f"'{text}' is not {form.value}: {error}") from None
 
 
@@ -157,7 +157,7 @@ def record_of(line: str, formats: Formats, *, keeps_partition: bool) -> Record:
     """The record that a line of JSON denotes. Raises FormatError."""
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"no JSON: {error}") from None
     if not isinstance(row, dict):
         raise FormatError('no JSON object: it must be as {"key": "42", "value": "two apples"}')

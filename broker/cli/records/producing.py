@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ottla.broker.cli.bootstrap import ClusterError
-from ottla.broker.cli.records.client import KafkaError, Message, Producer
+from ottla.broker.cli.records.client import KafkaError, KafkaException, Message, Producer
 from ottla.broker.cli.records.formats import Record
 
 #: The failures whose sentences are shown.
@@ -57,6 +57,9 @@ class Production:
             except BufferError:  # the queue is full: acknowledgements make room
                 self._producer.poll(_POLL_S)
                 continue
+            except KafkaException as error:  # too large, or for a partition that the topic does not have
+                self.failed[error.args[0].str()] += 1
+                return
             self._producer.poll(0)
             return
 

@@ -40,7 +40,8 @@ async def ranges_of(
     at_time = {}
     if target.kind is Kind.TIME:
         leaders = leaders_of(metadata)
-        at_time = await client.offsets({each: leaders[each] for each in chosen}, target.value)
+        led = {each: leaders[each] for each in chosen}
+        at_time = await client.patiently(lambda: client.offsets(led, target.value, must_answer=True))
     found = {}
     for each in chosen:
         log = logs[each]

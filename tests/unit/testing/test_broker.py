@@ -79,6 +79,12 @@ def test_what_arrives_is_recorded(broker):
     assert [each.value for each in arrived] == [b"one", b"two"]
     with broker.recording("fresh", ["x"]):
         broker.produce("fresh", "x")
+    with broker.recording("newer") as arrived:
+        broker.produce("newer", "y")
+    assert [each.value for each in arrived] == [b"y"]
+    none = pytest.raises(AssertionError, match="have arrived instead of")
+    with none, broker.recording("newest", []):
+        broker.produce("newest", "z")
     with pytest.raises(AssertionError, match="have arrived instead of"), broker.recording("t", ["three"]):
         broker.produce("t", "four")
 
@@ -187,6 +193,17 @@ def test_a_kill_breaks_connections_and_keeps_what_was_acknowledged(broker):
     assert broker.values("t") == [b"x"]
 
 
+def test_a_reset_lets_a_broker_run_again(broker):
+    broker.kill()
+    broker.reset()
+    broker.produce("t", "x")
+    broker.pause()
+    broker.reset()
+    broker.isolate()
+    broker.reset()
+    assert broker.topics() == []
+
+
 def test_a_paused_broker_answers_no_request(broker):
     broker.produce("t", "x")
     broker.pause()
@@ -240,5 +257,8 @@ def test_an_existing_cluster_can_be_asked_and_not_be_controlled(broker):
             existing.inject_error("PRODUCE", "NOT_LEADER_OR_FOLLOWER")
         with pytest.raises(AttributeError, match="--ottla-scope=worker"):
             existing.reset()
+        refused = pytest.raises(AttributeError, match=r"reset: the cluster at .* is not this test's own")
+        with Existing(broker.bootstrap_servers) as another, refused:
+            another.reset()
         with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
             existing.nonsense()

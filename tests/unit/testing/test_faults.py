@@ -121,6 +121,21 @@ def test_a_retried_join_of_a_group(broker):
         consumer.close()
 
 
+def test_an_error_of_metadata_reaches_a_client_that_keeps_its_brokers(broker):
+    with broker.inject_error("METADATA", "TOPIC_AUTHORIZATION_FAILED").every_time():
+        found = AdminClient(broker.config()).list_topics("t", timeout=10)
+    assert found.topics["t"].error.name() == "TOPIC_AUTHORIZATION_FAILED"
+    assert [each.port for each in found.brokers.values()] == [broker.port]
+
+
+def test_of_two_faults_the_first_strikes_and_the_second_one_waits_for_the_next_request(broker):
+    first = broker.inject_error("PRODUCE", "NOT_LEADER_OR_FOLLOWER").once()
+    second = broker.inject_error("PRODUCE", "NOT_LEADER_OR_FOLLOWER").once()
+    assert deliver(broker) is None
+    assert (first.calls, second.calls) == (1, 1)
+    assert broker.values("t") == [b"x"]
+
+
 def test_a_fault_that_no_request_meets_fails_the_test(shared):
     never = pytest.raises(FaultNeverStruck, match=r"inject_error\(FETCH, .*none of the 0 requests")
     with never, shared.inject_error("FETCH", "NOT_LEADER_OR_FOLLOWER").once():
@@ -161,7 +176,13 @@ def test_names(shared):
     assert error_named("not_leader_or_follower") == error_named(6) == ErrorCode.not_leader_or_follower
 
 
-SERVED = [(ApiKey(key), version) for key in sorted(modules()) for version in KAFKA_VERSIONS[ApiKey(key)]]
+#: The response to METADATA is the broker's own, with the error in it.
+SERVED = [
+    (ApiKey(key), version)
+    for key in sorted(modules())
+    for version in KAFKA_VERSIONS[ApiKey(key)]
+    if key != ApiKey.METADATA
+]
 
 
 def codes_in(message):
