@@ -114,6 +114,8 @@ class ControlCalls:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Json:
+        if not isinstance(values, list):
+            raise InvalidCall(f"values is {values!r}: it must be a list.")
         offset = self._broker.produce(
             topic,
             *(_stored(each) for each in values),
@@ -136,13 +138,17 @@ class ControlCalls:
             except TypeError as error:
                 raise InvalidCall(f"{error}.") from None
             [(how, argument)] = arming.items()
-            match how:
-                case "once" | "every_time":
-                    getattr(fault, how)()
-                case "with_probability":
-                    fault.with_probability(argument, seed=seed)
-                case _:
-                    getattr(fault, how)(argument)
+            try:
+                match how:
+                    case "once" | "every_time":
+                        getattr(fault, how)()
+                    case "with_probability":
+                        fault.with_probability(argument, seed=seed)
+                    case _:
+                        getattr(fault, how)(argument)
+            except (TypeError, ValueError):
+                self._broker.faults.forget(fault)  # it was never armed, which a reset would complain of
+                raise
             return self._numbered(fault)
 
         return call

@@ -7,7 +7,7 @@
 |---|---|
 | 200 | the result of the call |
 | 400 | {"error": a sentence, "kind": the exception's name}: the call is wrong, or the cluster has refused it |
-| 404, 405, 413, 415 | the same, for a request that is no call |
+| 403, 405, 413, 415 | the same, for a request that is no call |
 | 500 | the same, for a defect |
 
 The content type has to be application/json: no page in a browser can send that to another origin.
@@ -68,6 +68,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Carry out a call."""
+        if not self._is_local():
+            return
         size = self.headers.get("Content-Length", "")
         if not size.isdecimal() or int(size) > _MAX_BODY_BYTES:
             self.close_connection = True
@@ -95,6 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer what the broker is, at `/` only."""
+        if not self._is_local():
+            return
         if self.path == "/":
             self._call("status", {})
         else:
@@ -103,6 +107,15 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Log a request for those who look for it."""
         logger.debug(format, *args)
+
+    def _is_local(self) -> bool:
+        """Whether the request names this machine; else it is refused: a page may have a name that leads here."""
+        host = self.headers.get("Host", "127.0.0.1").rpartition(":")[0] or self.headers.get("Host", "")
+        if host in ("127.0.0.1", "localhost"):
+            return True
+        self.close_connection = True
+        self._refuse(HTTPStatus.FORBIDDEN, f"Calls are for 127.0.0.1 or localhost, not for {host!r}.")
+        return False
 
     def _call(self, name: str, arguments: dict[str, Json]) -> None:
         try:

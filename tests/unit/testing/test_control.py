@@ -109,6 +109,9 @@ def test_refusals_are_sentences(call):
         "leader: missing a required argument: 'topic'; its arguments are topic, partition."
     )
     assert "no value of a record" in call.refused("produce", topic="t", values=[7])
+    assert "it must be a list" in call.refused("produce", topic="t", values="one")
+    assert "must be 1 or more" in call.refused("inject_error", api="FETCH", error="UNKNOWN_TOPIC_ID", times=0)
+    call("reset")  # the fault that was not armed is forgotten
     assert "There is no fault 99" in call.refused("fault", fault=99)
     assert "Say how often the fault strikes" in call.refused("delay_on", api="FETCH", seconds=1)
     assert "There is no API 'FTECH': did you mean FETCH" in call.refused(
@@ -120,6 +123,7 @@ def test_refusals_are_sentences(call):
     assert call.send("POST", "/topics", b"{}", {"Content-Type": "text/plain"})[0] == 415
     assert call.send("POST", "/topics", b"", {"Content-Length": "99999999999"})[0] == 413
     assert call.send("GET", "/topics")[0] == 405
+    assert call.send("POST", "/topics", b"{}", {"Host": "page.example:80"})[0] == 403
 
 
 def test_every_call_is_documented():
