@@ -39,7 +39,8 @@ class ControlledNode(ABC):
         stores = (self.tier, *stores)
         self._around = Surroundings(
             around_requests=self.faults.around,
-            around_store=lambda store: FaultyStore(store, stores),
+            around_store=lambda store, is_dead: FaultyStore(store, stores, is_dead),
+            tiers=stores,
             disk=self.disk,
             network=self._network,
             clock=clock,

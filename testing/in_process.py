@@ -9,7 +9,7 @@ A node that is paused stands still as a whole, as after SIGSTOP: its connections
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,6 +22,7 @@ from ottla.runtime.movable_clock import MovableLoop
 from ottla.testing.disk import Disk
 from ottla.testing.mortal_files import MortalFiles
 from ottla.testing.network import Clock, Network, NodeRuntime
+from ottla.testing.tier import Tier
 
 T = TypeVar("T")
 
@@ -30,7 +31,9 @@ class Surroundings(NamedTuple):
     """The surroundings of a node in all of its lives, where faults are injected."""
 
     around_requests: Callable[[Dispatch], Dispatch]
-    around_store: Callable[[RemoteStorageManager], RemoteStorageManager]
+    #: Called with the store, and with a function that returns whether the process of this life has ended.
+    around_store: Callable[[RemoteStorageManager, Callable[[], bool]], RemoteStorageManager]
+    tiers: Sequence[Tier]
     disk: Disk
     network: Network
     clock: Clock
@@ -58,7 +61,7 @@ class NodeLife:
         self._ending = threading.Lock()
         self._has_ended = False
         self._resumed: threading.Event | None = None
-        self._network = around.network
+        self._network, self._tiers = around.network, around.tiers
         self._thread = LoopThread(
             name=name,
             new_loop=lambda: MovableLoop(ahead_s=around.clock.ahead_s),
@@ -77,7 +80,7 @@ class NodeLife:
             config,
             files=self.files,
             around_requests=around.around_requests,
-            around_store=around.around_store,
+            around_store=lambda store: around.around_store(store, lambda: self.files.is_dead),
         )
         node.failure.add_done_callback(self._failed)
         self._runtime.break_accepted = node.break_connections
@@ -133,6 +136,8 @@ class NodeLife:
     def _die(self) -> None:
         self._runtime.kill()
         self.files.die()
+        for tier in self._tiers:
+            tier.wake()
         self.resume()
 
     def pause(self) -> None:

@@ -30,6 +30,11 @@ class MortalFiles(Files):
         #: The mappings, each of which has a descriptor of its own.
         self._mappings: WeakSet[mmap.mmap] = WeakSet()
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether the process has ended. [any thread]"""
+        return self._is_dead
+
     def die(self) -> None:
         """End the life of the process: its files are closed and its locks are released. [any thread]
 

@@ -8,7 +8,7 @@ The faults are in front of the store that is configured, whichever it is; nothin
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ottla.remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
 from ottla.remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata
@@ -19,6 +19,7 @@ from ottla.remote.storage_manager import (
     RemoteStream,
     StorageManagerInFront,
 )
+from ottla.runtime.outcomes import ProcessKilled
 from ottla.testing.lasting_faults import LastingFault, LastingFaults
 
 
@@ -63,20 +64,25 @@ class Tier(LastingFaults):
 
     # -- met by calls of the store [any thread] ---------------------------------------------------------
 
-    def meet(self, what: str) -> None:
-        """Meet the faults of a call, before it: wait while the store is slow.
+    def wake(self) -> None:
+        """Let calls that wait call `is_over` again."""
+        if (slow := self._slow) is not None:
+            slow[0].wake()
+
+    def meet(self, what: str, is_over: Callable[[], bool]) -> None:
+        """Meet the faults of a call, before it: wait while the store is slow, until `is_over` at the latest.
 
         Raises RetriableRemoteStorageError while it fails.
         """
         if (slow := self._slow) is not None:
-            slow[0].pause(slow[1])
+            slow[0].pause(slow[1], is_over)
         if (failing := self._failing) is not None:
             failing.strike()
             raise RetriableRemoteStorageError(f"{what}: the store fails, because a test has said so")
 
-    def meet_read(self, segment_id: RemoteLogSegmentId) -> None:
+    def meet_read(self, segment_id: RemoteLogSegmentId, is_over: Callable[[], bool]) -> None:
         """Meet the faults of a read, before it. Raises RemoteResourceNotFound for objects that have vanished."""
-        self.meet(str(segment_id))
+        self.meet(str(segment_id), is_over)
         if (empty := self._empty) is not None and segment_id not in self._copied:
             empty.strike()
             raise RemoteResourceNotFound(f"{segment_id} is not in the store, which a test has emptied")
@@ -91,15 +97,22 @@ class Tier(LastingFaults):
 class FaultyStore(StorageManagerInFront):
     """A storage manager in front of a broker's store, whose calls meet the faults."""
 
-    def __init__(self, store: RemoteStorageManager, faults: Sequence[Tier]) -> None:
-        """`store` is configured, and closed by `close`; the first fault that concerns a call decides."""
+    def __init__(
+        self, store: RemoteStorageManager, faults: Sequence[Tier], is_dead: Callable[[], bool]
+    ) -> None:
+        """`store` is configured, and closed by `close`; the first fault that concerns a call decides.
+
+        `is_dead` returns whether the process of the broker has ended, so that it calls the store no more.
+        """
         super().__init__(store)
         self._faults = faults
+        self._is_dead = is_dead
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
         """Copy the segment and its indexes to the store; return the store's custom metadata."""
         for each in self._faults:
-            each.meet(str(metadata.segment_id))
+            each.meet(str(metadata.segment_id), self._is_dead)
+        self._check_life()
         custom = super().copy_log_segment_data(metadata, data)
         for each in self._faults:
             each.copied(metadata.segment_id)
@@ -110,17 +123,25 @@ class FaultyStore(StorageManagerInFront):
     ) -> RemoteStream:
         """Return the bytes [start_position, end_position) of the segment from the store."""
         for each in self._faults:
-            each.meet_read(metadata.segment_id)
+            each.meet_read(metadata.segment_id, self._is_dead)
+        self._check_life()
         return super().fetch_log_segment(metadata, start_position=start_position, end_position=end_position)
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> RemoteStream:
         """Return one index of the segment from the store."""
         for each in self._faults:
-            each.meet_read(metadata.segment_id)
+            each.meet_read(metadata.segment_id, self._is_dead)
+        self._check_life()
         return super().fetch_index(metadata, index_type)
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Delete the segment and its indexes from the store; deleting what has vanished succeeds."""
         for each in self._faults:
-            each.meet(str(metadata.segment_id))
+            each.meet(str(metadata.segment_id), self._is_dead)
+        self._check_life()
         super().delete_log_segment_data(metadata)
+
+    def _check_life(self) -> None:
+        """Raise ProcessKilled if the process has ended, possibly while the call was delayed."""
+        if self._is_dead():
+            raise ProcessKilled

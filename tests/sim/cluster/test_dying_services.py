@@ -24,7 +24,7 @@ SEEDS = range(6)
 #: see tests/unit/broker/replicas/test_log_creator.py.
 NEEDS_NO_THREAD = {"log-creator"}
 #: Runs only with a remote tier, which these clusters do not have.
-NEEDS_A_REMOTE_TIER = {"partition-removers"}
+NEEDS_A_REMOTE_TIER = {"partition-removers", "remote-store-checks"}
 
 _SETTINGS = {
     "log.dirs": "/disk/a,/disk/b",

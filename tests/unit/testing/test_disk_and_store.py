@@ -118,6 +118,18 @@ def test_copies_wait_for_a_store_that_fails(broker):
     assert len(broker.values("t")) == 3
 
 
+def test_a_broker_that_is_killed_while_the_store_is_slow_copies_nothing_more():
+    with Broker(tier=True) as broker:
+        broker.create_topic("t", config=TIERED)
+        slow = broker.tier.slow(3600)
+        for _ in range(2):
+            broker.produce("t", HALF_A_SEGMENT)
+        wait_for(lambda: slow.struck)
+        broker.kill()
+        broker.tier.heal()
+        assert [*broker.tier_dir.rglob("*.log")] == []
+
+
 @pytest.mark.logs("cannot be read from the remote tier")
 def test_objects_vanish_and_come_back(broker):
     broker.create_topic("t", config=TIERED)
