@@ -68,7 +68,6 @@ def _produce(request: produce.ProduceRequest, code: ErrorCode) -> Response:
 
 
 def _fetch(request: fetch.FetchRequest, code: ErrorCode) -> Response:
-    """Answer each row of the request; of a request in a session, which may have no rows, the response fails."""
     return fetch.FetchResponse(
         error_code=ErrorCode.none if request.topics else code,
         responses=[

@@ -35,6 +35,7 @@ from ottla.protocol.framing import (
     decode_response_header,
     encode_response_header,
 )
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.protocol.messages.metadata import MetadataResponse
 from ottla.testing.error_responses import error_response
 
@@ -67,6 +68,8 @@ class Fault:
         self._is_due: Callable[[int], bool] | None = None
         self._last_call: int | None = None
         self.is_strict = strict
+        #: Whether it answers with an error in every row.
+        self.is_error = False
         self._calls = 0
         self._struck = 0
 
@@ -156,10 +159,13 @@ class Fault:
         """Forget the requests so far: it is armed now. Called with the lock held."""
         self._calls = self._struck = 0
 
+    def concerns(self, header: RequestHeader) -> bool:
+        """Whether the request is one of the API, or of the client."""
+        return self._api in (None, header.api_key) and self._client in (header.client_id or "")
+
     def strikes(self, header: RequestHeader) -> Action | None:
         """Count a request that it concerns; the action if the request meets the fault. Called with the lock held."""
-        client_id = header.client_id or ""
-        if (self._api is not None and header.api_key != self._api) or self._client not in client_id:
+        if not self.concerns(header):
             return None
         assert self._is_due is not None
         self._calls += 1
@@ -214,7 +220,9 @@ class Faults:
             encoded = encode_response(key, version, error_response(request, code))
             return [encode_response_header(key, version, header.correlation_id), encoded]
 
-        return self._create(f"inject_error({key.name}, {code.name.upper()})", answer, key, client, strict)
+        fault = self._create(f"inject_error({key.name}, {code.name.upper()})", answer, key, client, strict)
+        fault.is_error = True
+        return fault
 
     def delay_on(self, api: str | ApiKey, seconds: float, *, client: str = "", strict: bool = True) -> Fault:
         """Send the responses of the API `seconds` later; the broker processes the requests at once."""
@@ -318,6 +326,10 @@ class Faults:
             if not self.armed:
                 return dispatch(frame, connection)
             header, body_at = decode_request_header(frame)
+            if not _is_of_client(header):
+                return dispatch(frame, connection)
+            if self._needs_rows(header) and (ended := _end_of_session(frame, header, body_at)) is not None:
+                return ended
             action = self._action_for(header)
             if action is None:
                 return dispatch(frame, connection)
@@ -325,10 +337,13 @@ class Faults:
 
         return meet
 
+    def _needs_rows(self, header: RequestHeader) -> bool:
+        """Whether an error is to be in the rows of a Fetch, which it has not in a session without changes."""
+        return header.api_key == ApiKey.FETCH and any(
+            fault.is_error and fault.concerns(header) for fault in list(self.armed)
+        )
+
     def _action_for(self, header: RequestHeader) -> Action | None:
-        client_id = header.client_id or ""
-        if client_id == OWN_CLIENT_ID or _OF_BROKERS.match(client_id):
-            return None
         with self._lock:
             found = (fault.strikes(header) for fault in list(self.armed))
             # The first one that strikes: those behind it wait for a request of their own.
@@ -373,6 +388,26 @@ def error_named(name: str | int) -> ErrorCode:
 def _suggestion(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name.upper(), list(known), n=3)
     return f": did you mean {' or '.join(near)}?" if near else ""
+
+
+def _is_of_client(header: RequestHeader) -> bool:
+    """Whether the request is neither of another broker, nor of a test that looks at the cluster."""
+    client_id = header.client_id or ""
+    return client_id != OWN_CLIENT_ID and not _OF_BROKERS.match(client_id)
+
+
+def _end_of_session(frame: memoryview, header: RequestHeader, body_at: int) -> Buffers | None:
+    """The response that ends the session of a Fetch without rows, so that the next one has all; None: it has rows."""
+    key, version = header.api_key, header.api_version
+    request = decode_request(key, version, bytes(frame[body_at:]))
+    assert isinstance(request, FetchRequest)
+    if request.topics or not request.session_id:
+        return None
+    response = FetchResponse(error_code=ErrorCode.fetch_session_id_not_found)
+    return [
+        encode_response_header(key, version, header.correlation_id),
+        encode_response(key, version, response),
+    ]
 
 
 async def _metadata_with_error(reply: Reply, header: RequestHeader, code: ErrorCode) -> Reply:

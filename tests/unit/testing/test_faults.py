@@ -3,6 +3,8 @@
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
+from kafka import KafkaConsumer
+from kafka.errors import TopicAuthorizationFailedError
 
 from ottla.broker.api import modules
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
@@ -126,6 +128,20 @@ def test_an_error_of_metadata_reaches_a_client_that_keeps_its_brokers(broker):
         found = AdminClient(broker.config()).list_topics("t", timeout=10)
     assert found.topics["t"].error.name() == "TOPIC_AUTHORIZATION_FAILED"
     assert [each.port for each in found.brokers.values()] == [broker.port]
+
+
+def test_an_error_reaches_a_consumer_whose_fetch_session_has_no_changes(broker):
+    broker.produce("t", "x")
+    consumer = KafkaConsumer(
+        "t", **broker.kafka_python_config(auto_offset_reset="earliest", fetch_max_wait_ms=10)
+    )
+    assert next(consumer).value == b"x"
+    consumer.poll(50)  # nothing has changed: later requests of the session have no rows
+    with broker.inject_error("FETCH", "TOPIC_AUTHORIZATION_FAILED").once() as fault:
+        with pytest.raises(TopicAuthorizationFailedError):
+            next(consumer)
+        assert fault.struck == 1
+    consumer.close()
 
 
 def test_of_two_faults_the_first_strikes_and_the_second_one_waits_for_the_next_request(broker):
