@@ -226,6 +226,8 @@ def ottla_broker(pytestconfig: pytest.Config) -> "Iterator[ClusterMethods]":
 def ottla_topic(ottla_broker: "ClusterMethods", request: pytest.FixtureRequest) -> Iterator[str]:
     """A topic of the test's own, named after it; deleted afterwards. @pytest.mark.ottla_topic(partitions=3)."""
     marker = request.node.get_closest_marker("ottla_topic")
+    if marker is not None and marker.args:
+        raise pytest.UsageError("ottla_topic takes keywords only: @pytest.mark.ottla_topic(partitions=3).")
     name = ottla_broker.create_topic(_name_after(request), **(marker.kwargs if marker is not None else {}))
     yield name
     if name in ottla_broker.topics():
@@ -249,13 +251,13 @@ def ottla_cluster(pytestconfig: pytest.Config) -> "Iterator[Callable[..., Broker
     with ExitStack() as started:
 
         def start(brokers: int = 1, **arguments: Argument) -> "Broker | Cluster":
-            keep = pytestconfig.getoption("--ottla-keep")
+            arguments.setdefault("keep", pytestconfig.getoption("--ottla-keep"))
             if brokers == 1:
                 arguments.setdefault("process", pytestconfig.getoption("--ottla-process"))
-                return started.enter_context(Broker(keep=keep, **arguments))
+                return started.enter_context(Broker(**arguments))
             from ottla.testing import Cluster
 
-            return started.enter_context(Cluster(brokers=brokers, keep=keep, **arguments))
+            return started.enter_context(Cluster(brokers=brokers, **arguments))
 
         yield start
 

@@ -242,7 +242,7 @@ class ClusterMethods(ABC):
 
     def _addresses(self) -> list[Address]:
         pairs = (each.rpartition(":") for each in self.bootstrap_servers.split(",") if each)
-        return [(host, int(port)) for host, _, port in pairs]
+        return [(host.removeprefix("[").removesuffix("]"), int(port)) for host, _, port in pairs]
 
     def close_operations(self) -> None:
         """Close the connections to the cluster, and end their thread."""

@@ -217,7 +217,8 @@ class Operations:
         The topic is created if the broker creates topics on demand. Without `partition` it is chosen by the key, as by
         Kafka's producers, and is 0 without a key. Raises ClusterError.
         """
-        assert values, "there is no value to produce"
+        if not values:
+            raise ValueError(f"produce({topic!r}): there is no value.")
         count = len(await self._repeated(lambda: self._leaders(topic, create=True)))
         key_bytes = _bytes(key)
         if partition is None:
