@@ -57,6 +57,7 @@ SETTINGS = {
 #: Set by the way the two are started, to different values; and what Kafka does not have.
 OF_THE_START = {
     "metrics.listeners",
+    "metrics.names",
     "remote.log.manager.transfer.deadline.ms",
     "remote.log.storage.manager.process.enable",
     *LEADER_PREFERENCE_CONFIGS,
