@@ -219,6 +219,13 @@ print(json.dumps(run(main)))
 
 def test_uninstalling_leaves_nothing(installed):
     installed.change("uninstall", "--yes", "ottla")
-    assert [*installed.bin.parent.rglob("*ottla*")] == []
+    environment = installed.bin.parent
+    left = [
+        path
+        for path in environment.rglob("*")
+        if path.is_file() and "ottla" in str(path.relative_to(environment))
+    ]
+    # pytest keeps what it has compiled of a distribution with a plug-in, as of any other one.
+    assert [path for path in left if "-pytest-" not in path.name] == []
     # For the processes of the other tests, which import more of it when they stop.
     installed.change("install", "--no-deps", "--no-index", str(installed.wheel))
