@@ -10,7 +10,6 @@ whose metadata log is in it; `Broker.failure` then has the reason.
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from ottla.testing.lasting_faults import LastingFault, LastingFaults
@@ -22,8 +21,6 @@ class Disk(LastingFaults):
     def __init__(self, name: str = "broker.disk") -> None:
         super().__init__(name)
         self._full: LastingFault | None = None
-        self._failing: LastingFault | None = None
-        self._slow: tuple[LastingFault, float] | None = None
 
     def fill(self, *, strict: bool = True) -> LastingFault:
         """Let writes fail with ENOSPC, until `heal`."""
@@ -35,30 +32,22 @@ class Disk(LastingFaults):
 
         Writes of records delay the whole broker, as they do on a real disk that is slow.
         """
-        if seconds <= 0:
-            raise ValueError(f"{self._name}.slow({seconds}): the delay must be positive.")
-        fault = self.begin("slow", seconds, strict=strict)
-        self._slow = fault, seconds
-        return fault
+        return super().slow(seconds, strict=strict)
 
     def fail(self, *, strict: bool = True) -> LastingFault:
         """Let all operations fail with EIO, until `heal`."""
-        self._failing = self.begin("fail", strict=strict)
-        return self._failing
+        return super().fail(strict=strict)
 
     def ended(self, fault: LastingFault) -> None:
         """Let no further operation meet the fault."""
+        super().ended(fault)
         self._full = None if self._full is fault else self._full
-        self._failing = None if self._failing is fault else self._failing
-        if self._slow is not None and self._slow[0] is fault:
-            self._slow = None
 
     # -- met by operations of MortalFiles [any thread] --------------------------------------------------
 
     def meet_any(self, path: Path | None) -> None:
         """Meet the faults of any operation, before it. Raises OSError while the disk fails."""
-        if (failing := self._failing) is not None:
-            failing.strike()
+        if self.meets_failure():
             raise _error(errno.EIO, path)
 
     def meet_write(self, path: Path | None = None) -> None:
@@ -67,16 +56,6 @@ class Disk(LastingFaults):
         if (full := self._full) is not None:
             full.strike()
             raise _error(errno.ENOSPC, path)
-
-    def delay(self, is_over: Callable[[], bool]) -> None:
-        """Wait, before a write or a flush, while the disk is slow, until `is_over` at the latest."""
-        if (slow := self._slow) is not None:
-            slow[0].pause(slow[1], is_over)
-
-    def wake(self) -> None:
-        """Let operations that wait call `is_over` again."""
-        if (slow := self._slow) is not None:
-            slow[0].wake()
 
 
 def _error(number: int, path: Path | None) -> OSError:

@@ -93,6 +93,21 @@ class LastingFaults:
         self._lock = threading.Lock()
         #: All that were begun since the last `reset`, and were not ended by a `with`.
         self._begun: dict[LastingFault, None] = {}
+        self._failing: LastingFault | None = None
+        self._slow: tuple[LastingFault, float] | None = None
+
+    def slow(self, seconds: float, *, strict: bool = True) -> LastingFault:
+        """Delay what the fault concerns by so many seconds, until `heal`."""
+        if seconds <= 0:
+            raise ValueError(f"{self._name}.slow({seconds}): the delay must be positive.")
+        fault = self.begin("slow", seconds, strict=strict)
+        self._slow = fault, seconds
+        return fault
+
+    def fail(self, *, strict: bool = True) -> LastingFault:
+        """Let everything fail, until `heal`."""
+        self._failing = self.begin("fail", strict=strict)
+        return self._failing
 
     def heal(self) -> None:
         """End all faults; operations that are delayed go on."""
@@ -124,8 +139,30 @@ class LastingFaults:
 
     def ended(self, fault: LastingFault) -> None:
         """Let no further operation meet the fault. Called by `LastingFault.heal`."""
+        self._failing = None if self._failing is fault else self._failing
+        if self._slow is not None and self._slow[0] is fault:
+            self._slow = None
 
     def forget(self, fault: LastingFault) -> None:
         """Do not check the fault at the next `reset`."""
         with self._lock:
             self._begun.pop(fault, None)
+
+    # -- met by operations [any thread] -----------------------------------------------------------------
+
+    def delay(self, is_over: Callable[[], bool]) -> None:
+        """Wait, while it is slow, until `is_over` at the latest."""
+        if (slow := self._slow) is not None:
+            slow[0].pause(slow[1], is_over)
+
+    def wake(self) -> None:
+        """Let operations that wait call `is_over` again."""
+        if (slow := self._slow) is not None:
+            slow[0].wake()
+
+    def meets_failure(self) -> bool:
+        """Count an operation that fails; False: none does now."""
+        if (failing := self._failing) is None:
+            return False
+        failing.strike()
+        return True

@@ -28,8 +28,6 @@ class Tier(LastingFaults):
 
     def __init__(self, name: str = "broker.tier") -> None:
         super().__init__(name)
-        self._failing: LastingFault | None = None
-        self._slow: tuple[LastingFault, float] | None = None
         self._empty: LastingFault | None = None
         self._copies_lock = threading.Lock()
         #: The copies that were made since the store was emptied.
@@ -37,16 +35,11 @@ class Tier(LastingFaults):
 
     def slow(self, seconds: float, *, strict: bool = True) -> LastingFault:
         """Delay each call of the store by so many seconds, until `heal`."""
-        if seconds <= 0:
-            raise ValueError(f"{self._name}.slow({seconds}): the delay must be positive.")
-        fault = self.begin("slow", seconds, strict=strict)
-        self._slow = fault, seconds
-        return fault
+        return super().slow(seconds, strict=strict)
 
     def fail(self, *, strict: bool = True) -> LastingFault:
         """Let each call of the store fail with an error that may pass, until `heal`."""
-        self._failing = self.begin("fail", strict=strict)
-        return self._failing
+        return super().fail(strict=strict)
 
     def empty(self, *, strict: bool = True) -> LastingFault:
         """Let all objects vanish that are in the store now; `heal` brings them back."""
@@ -57,27 +50,18 @@ class Tier(LastingFaults):
 
     def ended(self, fault: LastingFault) -> None:
         """Let no further call meet the fault."""
-        self._failing = None if self._failing is fault else self._failing
+        super().ended(fault)
         self._empty = None if self._empty is fault else self._empty
-        if self._slow is not None and self._slow[0] is fault:
-            self._slow = None
 
     # -- met by calls of the store [any thread] ---------------------------------------------------------
-
-    def wake(self) -> None:
-        """Let calls that wait call `is_over` again."""
-        if (slow := self._slow) is not None:
-            slow[0].wake()
 
     def meet(self, what: str, is_over: Callable[[], bool]) -> None:
         """Meet the faults of a call, before it: wait while the store is slow, until `is_over` at the latest.
 
         Raises RetriableRemoteStorageError while it fails.
         """
-        if (slow := self._slow) is not None:
-            slow[0].pause(slow[1], is_over)
-        if (failing := self._failing) is not None:
-            failing.strike()
+        self.delay(is_over)
+        if self.meets_failure():
             raise RetriableRemoteStorageError(f"{what}: the store fails, because a test has said so")
 
     def meet_read(self, segment_id: RemoteLogSegmentId, is_over: Callable[[], bool]) -> None:
