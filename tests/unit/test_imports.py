@@ -22,6 +22,7 @@ PACKAGES = (
     "remote",
     "controller",
     "broker",
+    "web",
     "bench",
     "testing",
 )

@@ -25,6 +25,7 @@ PACKAGES = (
     "remote",
     "controller",
     "broker",
+    "web",
 )
 GENERATED = {ROOT / "protocol/messages", ROOT / "protocol/error_code.py"}
 KIPS = ROOT / "docs/kips"
