@@ -7,6 +7,7 @@
  */
 "use strict";
 globalThis.ottla ??= {};
+ottla.traces ??= {};
 {
   const EPOCH_COLOURS = 8;
   /** A table with more columns than these leaves out offsets at which nothing is or begins. */
@@ -57,11 +58,13 @@ globalThis.ottla ??= {};
   /**
    * The replicas' logs and the copies in the remote tier, as one table with a column for each offset.
    *
-   * `against` is the same moment of another run: what differs from it is marked. `columns` are the offsets to show when
-   * others are to have the same place, `titles` the words below a replica's name, if not its state.
+   * `before` is the moment before: what it has not is new. `against` is the same moment of another run: what differs from it
+   * is marked. `columns` are the offsets to show when others are to have the same place, `titles` the words below a replica's
+   * name, if not its state.
    */
-  function logs({ replicas, tier }, { against = null, columns = offsets([{ replicas, tier }]), titles = state } = {}) {
-    const others = new Map((against?.replicas ?? []).map((each) => [each.name, each]));
+  function logs({ replicas, tier }, { before = null, against = null, columns = offsets([{ replicas, tier }]), titles = state } = {}) {
+    const byName = (moment) => new Map((moment?.replicas ?? []).map((each) => [each.name, each]));
+    const [earlier, others] = [byName(before), byName(against)];
     const hasEpochs = replicas.some((each) => each.epochs);
     const copies = tier?.copies ?? [];
     return el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Logs" },
@@ -69,9 +72,11 @@ globalThis.ottla ??= {};
         el("thead", {}, el("tr", {},
           el("th", { scope: "col" }, "offset"),
           columns.map((offset) => el("th", { scope: "col" }, number(offset))),
-          el("th", { scope: "col", class: "after" }, hasEpochs ? "epoch checkpoint" : el("span", { class: "unseen" }, "end")))),
+          el("th", { scope: "col", class: "after" }, hasEpochs ? "checkpoint" : el("span", { class: "unseen" }, "end")))),
         el("tbody", {},
-          replicas.map((replica) => log(replica, columns, titles, against && others.get(replica.name), against !== null)),
+          replicas.map((replica) => log(replica, columns, titles, {
+            earlier: before && (earlier.get(replica.name) ?? {}), other: against && (others.get(replica.name) ?? {}),
+          })),
           copies.map((copy, at) => copyRow(copy, columns, at === 0)))));
   }
 
@@ -102,20 +107,26 @@ globalThis.ottla ??= {};
     }
   }
 
-  function log(replica, columns, titles, other, isCompared) {
+  function log(replica, columns, titles, { earlier, other }) {
     const { name, high_watermark: watermark, last_stable_offset: stable, log_end_offset: end } = replica;
-    const cells = new Map((replica.cells ?? []).map((each) => [each.offset, each]));
-    const before = isCompared ? new Map((other?.cells ?? []).map((each) => [each.offset, each])) : null;
+    const [cells, oldCells, otherCells] = [replica, earlier, other].map(cellsOf);
     const segments = new Set(replica.segments ?? []);
     const isStableLower = stable != null && watermark != null && stable < watermark;
     const lines = (isHere, offset) => [
-      isHere(watermark) && line("HW", watermark, isCompared && (other?.high_watermark ?? null) !== watermark, offset),
+      isHere(watermark) && line("HW", watermark, other && (other.high_watermark ?? null) !== watermark, offset),
       isStableLower && isHere(stable) && line("LSO", stable, false, offset, "stable"),
     ];
-    const place = (offset, at) => el("td", { class: segments.has(offset) && at > 0 && cells.has(offset) ? "place segment" : "place" },
-      lines((value) => value != null && value <= offset && (at === 0 || value > columns[at - 1]), offset),
-      cellOf(replica, offset, cells.get(offset), before));
-    const areEpochsOther = isCompared && JSON.stringify(other?.epochs ?? []) !== JSON.stringify(replica.epochs ?? []);
+    const place = (offset, at) => {
+      const kind = placeOf(replica, offset, cells.get(offset));
+      const marks = [
+        other && kind !== placeOf(other, offset, otherCells.get(offset)) && "differs",
+        earlier && kind !== placeOf(earlier, offset, oldCells.get(offset)) && "new",
+      ].filter(Boolean).join(" ");
+      return el("td", { class: segments.has(offset) && at > 0 && cells.has(offset) ? "place segment" : "place" },
+        lines((value) => value != null && value <= offset && (at === 0 || value > columns[at - 1]), offset),
+        drawn(replica, offset, cells.get(offset), kind, marks));
+    };
+    const areEpochsOther = other && JSON.stringify(other.epochs ?? []) !== JSON.stringify(replica.epochs ?? []);
     return el("tr", { class: `replica ${replica.state ?? ""}` },
       el("th", { scope: "row", class: "who" }, el("b", {}, visible(name)),
         titles(replica).filter(Boolean).map((each) => el("small", {}, each)),
@@ -126,30 +137,35 @@ globalThis.ottla ??= {};
         replica.epochs && el("span", { class: areEpochsOther && "differs" }, epochs(replica.epochs))));
   }
 
+  const cellsOf = (replica) => new Map((replica?.cells ?? []).map((each) => [each.offset, each]));
+
   const line = (word, value, isOther, offset, kind = "") =>
     el("span", { class: `line ${kind}`, title: `${word} ${value}`, "aria-hidden": "true" },
       el("span", { class: isOther && "differs" }, value === offset || word === "LSO" ? word : `${word} ${value}`));
 
-  /** A record of a local segment, a place that only the remote tier has, one that is deleted, or nothing. */
-  function cellOf(replica, offset, cell, before) {
-    const was = before?.get(offset);
-    const differs = before !== null && (cell?.value !== was?.value || cell?.epoch !== was?.epoch) ? " differs" : "";
-    const { log_start_offset: start, local_log_start_offset: local, log_end_offset: end } = replica;
+  /** What a replica has at an offset: a record of a local segment, "tier", "deleted" or nothing. */
+  function placeOf({ log_start_offset: start, local_log_start_offset: local, log_end_offset: end }, offset, cell) {
+    if (cell) return `${cell.value}:${cell.epoch}`;
+    if (start != null && offset < start) return "deleted";
+    return local != null && offset < local && offset < end ? "tier" : "";
+  }
+
+  function drawn(replica, offset, cell, kind, marks) {
     if (cell) {
       const isVolatile = cell.flushed === false;
-      return el("div", { class: `cell ${colour(cell.epoch)}${isVolatile ? " volatile" : ""}${differs}`,
+      return el("div", { class: `cell ${colour(cell.epoch)} ${isVolatile ? "volatile" : ""} ${marks}`,
         title: isVolatile ? "in memory only: not flushed to the disk yet" : null },
       el("b", {}, shortened(cell.value, 40)), el("span", {}, `e${cell.epoch}`));
     }
-    if (local != null && offset >= (start ?? 0) && offset < local && offset < end) {
+    if (kind === "tier") {
       const number = epochAt(replica.epochs, offset);
-      return el("div", { class: `cell remote ${number === null ? "" : colour(number)}${differs}`, title: "in the remote tier only" },
+      return el("div", { class: `cell remote ${number === null ? "" : colour(number)} ${marks}`, title: "in the remote tier only" },
         el("b", {}, "tier"), number !== null && el("span", {}, `e${number}`));
     }
-    if (start != null && offset < start) {
-      return el("div", { class: "cell gone", title: "before the log start" }, el("span", {}, "deleted"));
+    if (kind === "deleted") {
+      return el("div", { class: `cell gone ${marks}`, title: "before the log start" }, el("span", {}, "deleted"));
     }
-    return differs && el("div", { class: "differs missing", title: "nothing, other than in the other run" });
+    return marks.includes("differs") && el("div", { class: "differs missing", title: "nothing, other than in the other run" });
   }
 
   /** A copy of a segment in the remote tier: a bar below the offsets that it has. */
@@ -162,7 +178,7 @@ globalThis.ottla ??= {};
     const words = `copy of ${copy.start_offset} to ${copy.end_offset - 1}, ${state}`;
     return el("tr", { class: isFirst ? "copy first-copy" : "copy" },
       el("th", { scope: "row", class: "who" }, el("small", {}, `tier${copy.number == null ? "" : `, copy ${copy.number}`}`),
-        copy.by != null && el("small", {}, `by ${visible(copy.by)}`)),
+        copy.broker && el("small", {}, `by ${visible(copy.broker)}`)),
       before > 0 && el("td", { colspan: before }),
       el("td", { colspan: width, class: "span" }, el("div", { class: `tier${kind}`, title: words }, epochs(copy.epochs ?? []),
         el("span", {}, kind === "" ? `${copy.start_offset}–${copy.end_offset - 1}` : state))),
@@ -205,7 +221,7 @@ globalThis.ottla ??= {};
         el("span", { class: "unseen" }, `${visible(each.from)} to ${visible(each.to)}: `),
         el("span", { class: "says" }, visible(each.line ?? what)),
         each.lost && el("span", { class: "word lost" }, "lost"),
-        each.delayed && el("span", { class: "word" }, "delayed"),
+        each.delayed && el("span", { class: "word" }, each.kind === "response" ? "had to wait" : "waits"),
         el("span", { class: `arrow ${kind}`, "aria-hidden": "true",
           style: { "--left": Math.min(from, to), "--reach": Math.abs(to - from) } })));
     const open = () => details.append(el("div", { class: "inside" }, el("p", {}, el("b", {}, what)),
