@@ -26,6 +26,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "consume": ("ottla.broker.cli.records.consume_command", "consume"),
         "container": ("ottla.broker.cli.container", "run_container"),
         "dashboards": ("ottla.broker.cli.dashboards", "dashboards"),
+        "docs": ("ottla.stories.docs_command", "docs"),
         "dump-log": ("ottla.broker.cli.files.dump", "dump_log"),
         "format": ("ottla.broker.cli.storage", "format_directories"),
         "groups": ("ottla.broker.cli.admin.groups_command", "groups"),

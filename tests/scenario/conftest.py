@@ -1,38 +1,84 @@
-"""Scenario files: commands, a line `----`, and what came of them; blocks are separated by empty lines."""
+"""Each story is a test: `pytest tests/scenario/lineage/scenario_2.txt` plays one, and shows how it differs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from _pytest._code import ExceptionInfo
+
+from ottla.stories import catalog, script
+from ottla.stories.recording import record
+
+_REPLICAS = pytest.mark.logs("Fetch from broker", "below the high watermark")
+#: The warnings that stories of a room provoke.
+_WARNINGS = {
+    "follower_fetch": pytest.mark.logs("Fetch from broker"),
+    "lineage": _REPLICAS,
+    "tiering": pytest.mark.logs(
+        "Fetch from broker", "below the high watermark", "has failed, the next attempt", "copying stops"
+    ),
+    "tiering_followers": pytest.mark.logs(
+        "Fetch from broker",
+        "below the high watermark",
+        "out of the leader's range",
+        "removing all records",
+        "the next attempt is in",
+    ),
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write what scenario files now come to")
 
 
-@pytest.fixture
-def play(request: pytest.FixtureRequest) -> Callable[[Path, Callable[[str], list[str]]], None]:
-    """Run a file's commands through a function from a command to its lines, and compare."""
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if file_path.suffix == ".txt" and file_path.parent.name in catalog.ROOMS:
+        return StoryFile.from_parent(parent, path=file_path)
+    return None
 
-    def run(path: Path, command: Callable[[str], list[str]]) -> None:
+
+class StoryDiffers(Exception):
+    """A story that comes to something else than its file says; the text is the difference."""
+
+
+class StoryTest(pytest.Function):
+    def repr_failure(self, excinfo: ExceptionInfo[BaseException]) -> str:
+        if isinstance(excinfo.value, StoryDiffers | script.StoryError):
+            return str(excinfo.value)
+        return str(super().repr_failure(excinfo))
+
+
+class StoryFile(pytest.File):
+    def collect(self) -> Iterator[pytest.Item]:
+        def play() -> None:
+            self._play()
+
+        story = StoryTest.from_parent(self, name="story", callobj=play)
+        if (mark := _WARNINGS.get(self.path.parent.name)) is not None:
+            story.add_marker(mark)
+        yield story
+
+    def _play(self) -> None:
+        name = f"{self.path.parent.name}/{self.path.stem}"
+        text = self.path.read_text()
+        says = iter([step.says for step in record(text, catalog.Story(name, text).new_stage())])
+        found = script.played(text, lambda _: next(says))
+        if self.config.getoption("--rewrite"):
+            self.path.write_text(found)
+        elif found != text:
+            raise StoryDiffers(script.difference(text, found, name=name))
+
+
+@pytest.fixture
+def play(request: pytest.FixtureRequest) -> Callable[[Path, script.Play], None]:
+    """Play a file of a room whose stage is beside it, and compare."""
+
+    def run(path: Path, command: script.Play) -> None:
         text = path.read_text()
-        blocks = [_play_block(block, command) for block in text.rstrip("\n").split("\n\n")]
-        played = "\n\n".join(blocks) + "\n"
+        found = script.played(text, command)
         if request.config.getoption("--rewrite"):
-            path.write_text(played)
+            path.write_text(found)
         else:
-            assert played == text, path
+            assert found == text, path
 
     return run
-
-
-def _play_block(block: str, command: Callable[[str], list[str]]) -> str:
-    if "\n----" not in block:  # a comment
-        assert all(line.startswith("#") for line in block.splitlines()), block
-        return block
-    head, _, _ = block.partition("\n----")
-    lines = [head, "----"]
-    for line in head.splitlines():
-        if not line.startswith("#"):
-            lines += command(line)
-    return "\n".join(lines)

@@ -19,7 +19,7 @@ from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.record import records
 from ottla.runtime.simulated import Simulation
-from tests.harness.faulty_files import FaultyFiles
+from ottla.stories.partition.faulty_files import FaultyFiles
 from tests.harness.wire import WireClient
 
 BROKERS, CONTROLLERS = (1, 2, 3), (101, 102, 103)

@@ -20,7 +20,7 @@ from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTop
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.runtime.simulated import SimulatedRuntime
-from tests.harness.faulty_files import FaultyFiles
+from ottla.stories.partition.faulty_files import FaultyFiles
 from tests.harness.wire import WireClient
 
 DIRECTORIES = [Path("/disks/a"), Path("/disks/b")]

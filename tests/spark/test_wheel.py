@@ -32,6 +32,7 @@ ROOMS = (
     "broker",
     "bench",
     "testing",
+    "stories",
 )
 READY = re.compile(r"^READY .*?bootstrap=(\S+)", re.MULTILINE)
 
@@ -42,7 +43,7 @@ class Installed:
     def __init__(self, folder: Path) -> None:
         source, self.project, self._folder = folder / "source", folder / "project", folder
         # What the image is built from.
-        for name in re.findall(r"^COPY (\w+) \1$", (ROOT / "docker/Dockerfile").read_text(), re.MULTILINE):
+        for name in re.findall(r"^COPY ([\w/]+) \1$", (ROOT / "docker/Dockerfile").read_text(), re.MULTILINE):
             shutil.copytree(
                 ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
             )
@@ -59,7 +60,7 @@ class Installed:
         for name in (*ROOMS, "tests", "requirements"):
             module = (
                 self.project / name / "__init__.py"
-                if name in ("broker", "bench", "tests", "testing")
+                if name in ("broker", "bench", "tests", "testing", "stories")
                 else self.project / f"{name}.py"
             )
             module.parent.mkdir(parents=True, exist_ok=True)

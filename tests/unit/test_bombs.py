@@ -47,6 +47,7 @@ PACKAGES = (
     "broker",
     "bench",
     "testing",
+    "stories",
 )
 
 
@@ -154,6 +155,11 @@ OPENERS = {
     "protocol/records/record.py",
     "remote/reading/copy_reader.py",
     "testing/operations.py",  # in a test, of records that the test itself has made; within `ANY_BATCH`
+    # Records that a story itself has written.
+    "stories/partition/message_lines.py",
+    "stories/partition/remote_log_stage.py",
+    "stories/partition/replica_state.py",
+    "stories/partition/tiered_stage.py",
     "remote/spark_source/reading.py",  # in Spark's process; by `payload_of`, within `ANY_BATCH`
     "storage/compaction.py",
     "storage/segment_reader.py",

@@ -25,6 +25,7 @@ PACKAGES = (
     "web",
     "bench",
     "testing",
+    "stories",
 )
 
 

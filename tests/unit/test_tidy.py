@@ -35,13 +35,17 @@ PRODUCT = [
     *sorted((ROOT / "ottla").glob("*.py")),
     *(file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))),
 ]
-OTHERS = [file for folder in ("bench", "testing", "tests") for file in sorted((ROOT / folder).rglob("*.py"))]
+OTHERS = [
+    file
+    for folder in ("bench", "testing", "stories", "tests")
+    for file in sorted((ROOT / folder).rglob("*.py"))
+]
 WRITTEN = [file for file in PRODUCT if not GENERATED & {file, file.parent}]
 DOCUMENTS = [
     *(ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "SECURITY.md")),
     *(
         readme
-        for folder in (*PACKAGES, "bench", "docker", "testing", "tests")
+        for folder in (*PACKAGES, "bench", "docker", "testing", "stories", "tests")
         for readme in (ROOT / folder).glob("*.md")
     ),
     *sorted((ROOT / "docs").rglob("*.md")),
@@ -49,7 +53,7 @@ DOCUMENTS = [
 
 #: `path` in backticks: with a folder, or a file name alone as in "the receive buffer (`receive_buffer.py`)".
 _PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:py|md|txt|toml))`")
-_TOP_FOLDERS = {*PACKAGES, "bench", "testing", "docker", "docs", "tests", "requirements", ".ci"}
+_TOP_FOLDERS = {*PACKAGES, "bench", "testing", "stories", "docker", "docs", "tests", "requirements", ".ci"}
 #: `path.py` (`name`, `Class.name`: words, `name`)
 _NAMES_OF = re.compile(r"`([\w/]+\.py)`\s+\(([^()]*`[^()]*)\)")
 #: [`path`](target), in which the brackets of the target are no list of names.

@@ -12,7 +12,7 @@ from cluster_fleeting import fleeting
 from cluster_nemesis import Nemesis
 from cluster_world import World
 
-from tests.harness.faulty_files import Loss
+from ottla.stories.partition.faulty_files import Loss
 
 _LOSSES = (Loss.SUFFIX, Loss.PAGES, Loss.ANYTHING, Loss.EVERYTHING)
 #: How long the power is off.

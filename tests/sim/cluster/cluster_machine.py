@@ -23,7 +23,7 @@ from ottla.runtime.simulated import SimulatedRuntime, Simulation
 from ottla.runtime.virtual_loop import Process
 from ottla.runtime.virtual_threads import VirtualLock
 from ottla.storage.manager import meta_properties
-from tests.harness.faulty_files import FaultyFiles, Loss
+from ottla.stories.partition.faulty_files import FaultyFiles, Loss
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from cluster_world import World
 
 from ottla.runtime import Pool
 from ottla.storage.manager import meta_properties
-from tests.harness.faulty_files import Loss
+from ottla.stories.partition.faulty_files import Loss
 
 _LOSSES = (Loss.SUFFIX, Loss.PAGES, Loss.ANYTHING, Loss.EVERYTHING)
 

@@ -35,7 +35,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.runtime.simulated import Simulation
-from tests.harness.faulty_files import Killed
+from ottla.stories.partition.faulty_files import Killed
 from tests.harness.history import History, Poll
 from tests.harness.history_checker import Errors, check
 

@@ -38,7 +38,7 @@ from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.runtime.simulated import SimulatedRuntime, Simulation
-from tests.harness.faulty_files import FaultyFiles, Loss
+from ottla.stories.partition.faulty_files import FaultyFiles, Loss
 from tests.harness.waiting import until
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"

@@ -14,7 +14,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import NotController
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.records.builder import build_batch, simple_records
-from tests.harness.faulty_files import RANDOM_LOSSES, Loss
+from ottla.stories.partition.faulty_files import RANDOM_LOSSES, Loss
 
 #: Of `test_anything_may_happen`; `make sim SEEDS=...` adds so many.
 SEEDS = 8 + int(os.environ.get("OTTLA_SIM_SEEDS", "0"))

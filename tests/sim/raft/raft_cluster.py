@@ -10,7 +10,7 @@ from raft_node import LISTENER, Broken, Node
 
 from ottla.controller.raft.types import Address
 from ottla.protocol.messages.voters_record import Endpoint, KRaftVersionFeature, Voter, VotersRecord
-from tests.harness.faulty_files import RANDOM_LOSSES, Loss
+from ottla.stories.partition.faulty_files import RANDOM_LOSSES, Loss
 
 #: Events that a run may take; beyond it goes round in circles.
 MAX_EVENTS = 3_000_000

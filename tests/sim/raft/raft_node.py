@@ -46,7 +46,7 @@ from ottla.protocol.messages.vote import VoteRequest
 from ottla.protocol.messages.voters_record import VotersRecord
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.record import records as records_of
-from tests.harness.faulty_files import FaultyFiles, Loss
+from ottla.stories.partition.faulty_files import FaultyFiles, Loss
 
 LOG_DIR = Path("/disk")
 LISTENER = "CONTROLLER"

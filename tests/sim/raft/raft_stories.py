@@ -12,7 +12,7 @@ from ottla.controller.raft.types import ReplicaKey
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from ottla.protocol.messages.add_raft_voter import Listener as AddedListener
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from tests.harness.faulty_files import Loss
+from ottla.stories.partition.faulty_files import Loss
 
 Story = Callable[[int], Cluster]
 

@@ -24,7 +24,7 @@ from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.control import control_key
 from ottla.protocol.records.record import Record
 from ottla.storage.appending import AppendOrigin
-from tests.harness.faulty_files import FaultyFiles, Loss
+from ottla.stories.partition.faulty_files import FaultyFiles, Loss
 
 HOME = Path("/disk")
 VOTERS = VotersRecord(voters=[Voter(voter_id=7, voter_directory_id=UUID(int=77))])

@@ -10,7 +10,7 @@ import pytest
 from ottla.controller.metadata_log import quorum_state
 from ottla.controller.metadata_log.quorum_state import FILE_NAME, ElectionState
 from ottla.metadata.image import InvalidMetadata
-from tests.harness.faulty_files import FaultyFiles, Loss
+from ottla.stories.partition.faulty_files import FaultyFiles, Loss
 
 HOME = Path("/log")
 DIRECTORY = UUID(int=0x27C6803CF7CB4F62AA6BCF53FD3ACD84)

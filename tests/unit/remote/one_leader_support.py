@@ -5,8 +5,8 @@ from ottla.protocol.records.control import EndTransactionMarker, build_end_trans
 from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.protocol.types import TopicPartition
 from ottla.storage.log import AppendOrigin
-from tests.harness.remote_tier import TIERED, RemoteTier
-from tests.harness.replicas import ReplicaCluster
+from ottla.stories.partition.remote_tier import TIERED, RemoteTier
+from ottla.stories.partition.replicas import ReplicaCluster
 
 ORDERS = TopicPartition("orders", 0)
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED

@@ -18,9 +18,9 @@ from ottla.remote.reading.settings import RemoteReadSettings
 from ottla.remote.stores.local_directory import LocalDirectory
 from ottla.storage.appending import AppendOrigin
 from ottla.storage.files import Files
+from ottla.stories.partition.tiered_log import PartitionOfLog, Tier, remove_local_segments
 from tests.harness.bombs import MANY, batch_claiming
 from tests.harness.faulty_store import FaultyStore
-from tests.harness.tiered_log import PartitionOfLog, Tier, remove_local_segments
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
 
 TOPIC_ID = UUID(int=0xA)

@@ -15,7 +15,7 @@ from ottla.remote.log_manager.expiration_task import OWN_WAIT_S
 from ottla.remote.storage_manager import IndexType
 from ottla.remote.stores.object_storage import key_of
 from ottla.runtime.simulated import Simulation
-from tests.harness.faulty_files import Loss
+from ottla.stories.partition.faulty_files import Loss
 
 STARTED, FINISHED = State.COPY_SEGMENT_STARTED, State.COPY_SEGMENT_FINISHED
 

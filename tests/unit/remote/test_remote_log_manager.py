@@ -13,7 +13,7 @@ from ottla.protocol.remote.records import RemoteLogSegmentState as State
 from ottla.remote.errors import RemoteResourceNotFound, RetriableRemoteStorageError
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadataUpdate
 from ottla.runtime.simulated import Simulation
-from tests.harness.faulty_files import Loss
+from ottla.stories.partition.faulty_files import Loss
 
 
 @pytest.fixture

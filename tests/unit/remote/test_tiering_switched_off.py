@@ -15,9 +15,9 @@ from ottla.remote.log_manager import expiration_task
 from ottla.remote.segment_metadata import RemoteLogSegmentId
 from ottla.runtime.simulated import Simulation
 from ottla.runtime.virtual_loop import VirtualLoop
-from tests.harness.faulty_files import Loss
-from tests.harness.remote_tier import TIERED, RemoteTier
-from tests.harness.replicas import ReplicaCluster
+from ottla.stories.partition.faulty_files import Loss
+from ottla.stories.partition.remote_tier import TIERED, RemoteTier
+from ottla.stories.partition.replicas import ReplicaCluster
 
 
 @pytest.fixture

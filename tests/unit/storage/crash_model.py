@@ -19,7 +19,7 @@ from ottla.protocol.types import TopicPartition
 from ottla.storage import leader_epoch_cache
 from ottla.storage.log import Log
 from ottla.storage.manager.log_manager import LogManager
-from tests.harness.faulty_files import Loss
+from ottla.stories.partition.faulty_files import Loss
 
 #: Log sizes, in offsets, are far below.
 EVERYTHING = 10**9

@@ -23,7 +23,7 @@ from ottla.storage.log import AppendOrigin, Log
 from ottla.storage.manager.log_manager import LogManager
 from ottla.storage.remote_restart import RemoteState
 from ottla.storage.verify import verify
-from tests.harness.faulty_files import RANDOM_LOSSES, FaultyFiles, Killed, Loss
+from ottla.stories.partition.faulty_files import RANDOM_LOSSES, FaultyFiles, Killed, Loss
 from tests.unit.storage.crash_model import (
     EVERYTHING,
     Batch,

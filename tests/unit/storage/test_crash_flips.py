@@ -17,7 +17,7 @@ from ottla.storage.log import Log
 from ottla.storage.manager.meta_properties import FILE_NAME as META_PROPERTIES
 from ottla.storage.verify import verify
 from ottla.storage.verify.log_file import LogFile
-from tests.harness.faulty_files import Loss
+from ottla.stories.partition.faulty_files import Loss
 from tests.unit.storage.crash_support import Story
 
 pytestmark = pytest.mark.logs("")  # whatever a crash leaves

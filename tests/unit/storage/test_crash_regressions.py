@@ -13,7 +13,7 @@ from ottla.protocol.types import TopicPartition
 from ottla.storage.log import AppendOrigin
 from ottla.storage.manager.log_manager import LogManager
 from ottla.storage.recovery import valid_batches
-from tests.harness.faulty_files import FaultyFiles, Killed, Loss
+from ottla.stories.partition.faulty_files import FaultyFiles, Killed, Loss
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
 
 pytestmark = pytest.mark.logs("")  # whatever a crash leaves

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from tests.harness.faulty_files import Killed, Loss
+from ottla.stories.partition.faulty_files import Killed, Loss
 from tests.unit.storage.crash_support import Story
 
 pytestmark = pytest.mark.logs("")  # whatever a crash leaves

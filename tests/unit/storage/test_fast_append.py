@@ -23,7 +23,7 @@ from ottla.protocol.records.batch import crc_of
 from ottla.protocol.records.compression import Compression
 from ottla.storage.fast_append import fast_path_bounds, fast_path_fields
 from ottla.storage.validation import validate
-from tests.harness.faulty_files import FaultyFiles
+from ottla.stories.partition.faulty_files import FaultyFiles
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log, state_of
 
 pytestmark = pytest.mark.logs("")

@@ -12,7 +12,7 @@ from ottla.protocol.errors import InconsistentTopicId, KafkaStorageError
 from ottla.protocol.types import TopicPartition
 from ottla.storage.manager.log_manager import InconsistentMetaProperties
 from ottla.storage.remote_restart import RemoteState
-from tests.harness.faulty_files import FaultyFiles, Killed, Loss
+from ottla.stories.partition.faulty_files import FaultyFiles, Killed, Loss
 from tests.unit.storage.log_manager_support import TOPIC_ID, A, append, crash, delete, open_manager, run
 from tests.unit.storage.storage_support import NOW_MS, offsets_in
 

@@ -15,7 +15,7 @@ from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import KafkaStorageError
 from ottla.storage import lending
 from ottla.storage.files import Files
-from tests.harness.faulty_files import FaultyFiles
+from ottla.stories.partition.faulty_files import FaultyFiles
 
 ROOT = Path(__file__).parents[3]
 VALUE = b"x" * 200_000

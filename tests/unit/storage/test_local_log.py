@@ -9,7 +9,7 @@ from ottla.protocol.local_log import LocalLog
 from ottla.protocol.types import TopicPartition
 from ottla.storage.files import Files
 from ottla.storage.tiered_log import local_log_job
-from tests.harness.tiered_log import remove_local_segments
+from ottla.stories.partition.tiered_log import remove_local_segments
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
 
 pytestmark = pytest.mark.logs("below the high watermark")

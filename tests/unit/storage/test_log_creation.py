@@ -15,7 +15,7 @@ from ottla.protocol.types import TopicPartition
 from ottla.storage.files import Files
 from ottla.storage.log_availability import TooManyOpenFiles
 from ottla.storage.manager.log_manager import NewLog
-from tests.harness.faulty_files import FaultyFiles
+from ottla.stories.partition.faulty_files import FaultyFiles
 from tests.unit.storage.log_manager_support import TOPIC_ID, A, B, append, open_manager, run
 from tests.unit.storage.storage_support import NOW_MS
 

@@ -15,7 +15,7 @@ from ottla.storage.background import run_one_by_one
 from ottla.storage.files import Files
 from ottla.storage.log import Log
 from ottla.storage.manager.log_manager import InconsistentMetaProperties, LogManager, LogManagerSettings
-from tests.harness.faulty_files import FaultyFiles, Loss
+from ottla.stories.partition.faulty_files import FaultyFiles, Loss
 from tests.unit.storage.log_manager_support import CONFIG, TOPIC_ID, append, crash, open_manager
 from tests.unit.storage.storage_support import NOW_MS
 

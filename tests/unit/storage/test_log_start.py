@@ -9,7 +9,7 @@ from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import OffsetOutOfRange
 from ottla.protocol.records.batch import read_header
 from ottla.storage.log_reader import LogReader
-from tests.harness.faulty_files import FaultyFiles, Killed, Loss
+from ottla.stories.partition.faulty_files import FaultyFiles, Killed, Loss
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
 
 

@@ -19,7 +19,7 @@ from ottla.storage.producer_snapshot import CorruptSnapshot
 from ottla.storage.producer_state import BatchMetadata, ProducerState
 from ottla.storage.remote_restart import RemoteState
 from ottla.storage.verify import verify
-from tests.harness.faulty_files import FaultyFiles, Killed, Loss
+from ottla.stories.partition.faulty_files import FaultyFiles, Killed, Loss
 
 TIERED = LogConfig(segment_bytes=300, index_interval_bytes=1, remote_storage_enable=True, retention_ms=None)
 IDEMPOTENT, TRANSACTIONAL = 5, 6

@@ -15,7 +15,7 @@ from ottla.config.log_config import LogConfig
 from ottla.protocol.errors import KafkaStorageError
 from ottla.protocol.records.batch import batches
 from ottla.storage.files import Files
-from tests.harness.faulty_files import FaultyFiles
+from ottla.stories.partition.faulty_files import FaultyFiles
 
 VALUE = b"x" * 200_000
 ONE_SEGMENT = LogConfig()

@@ -27,7 +27,7 @@ from ottla.protocol.messages.envelope import EnvelopeRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.steps import at_once
 from ottla.runtime.simulated import SimulatedRuntime
-from tests.harness.faulty_files import FaultyFiles
+from ottla.stories.partition.faulty_files import FaultyFiles
 from tests.harness.wire import WireClient
 
 CONTEXT = RequestContext(ApiKey.CREATE_TOPICS, 7, 44, "a-client", "192.0.2.7", "PLAINTEXT", "User:alice")

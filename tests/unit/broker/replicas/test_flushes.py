@@ -10,7 +10,7 @@ from ottla.metadata.records import ConfigRecord, PartitionChangeRecord
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.types import TopicPartition
-from tests.harness.replicas import ReplicaCluster
+from ottla.stories.partition.replicas import ReplicaCluster
 from tests.harness.waiting import until
 
 FLUSH_S = 2.0

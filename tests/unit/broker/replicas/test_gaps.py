@@ -11,8 +11,8 @@ from ottla.protocol.records.batch import batches
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.record import records
 from ottla.protocol.types import TopicPartition
-from tests.harness.faulty_files import Loss
-from tests.harness.replicas import ReplicaBroker, ReplicaCluster
+from ottla.stories.partition.faulty_files import Loss
+from ottla.stories.partition.replicas import ReplicaBroker, ReplicaCluster
 from tests.harness.waiting import until
 
 ORDERS = TopicPartition("orders", 0)

@@ -19,8 +19,8 @@ from ottla.protocol.errors import KafkaStorageError, NotLeaderOrFollower, Unknow
 from ottla.protocol.types import TopicPartition
 from ottla.storage.log_availability import DESCRIPTORS_RETRY_S
 from ottla.storage.manager.log_creation import LogCreation
-from tests.harness.faulty_files import Loss
-from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
+from ottla.stories.partition.faulty_files import Loss
+from ottla.stories.partition.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
 from tests.harness.waiting import until
 
 A, B = Path("/disks/a"), Path("/disks/b")

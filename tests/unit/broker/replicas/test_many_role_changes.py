@@ -18,8 +18,8 @@ from ottla.metadata.records import (
 )
 from ottla.protocol.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from ottla.protocol.types import TopicPartition
-from tests.harness.faulty_files import Loss
-from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
+from ottla.stories.partition.faulty_files import Loss
+from ottla.stories.partition.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
 from tests.harness.waiting import until
 
 A, B = Path("/disks/a"), Path("/disks/b")

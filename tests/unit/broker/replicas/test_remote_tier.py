@@ -18,7 +18,7 @@ from ottla.remote.reading.index_cache_files import DIRECTORY, IndexFiles
 from ottla.remote.stores.local_directory import LocalDirectory
 from ottla.runtime.pools import WAITING_FOR_STORES
 from ottla.storage.files import Files
-from tests.harness.remote_metadata import InMemoryMetadataManager, RemoteMetadataLog
+from ottla.stories.partition.remote_metadata import InMemoryMetadataManager, RemoteMetadataLog
 
 
 class ClosedMetadata(InMemoryMetadataManager):

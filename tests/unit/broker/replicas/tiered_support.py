@@ -15,8 +15,8 @@ from ottla.remote.segment_metadata import RemoteLogSegmentMetadataUpdate, TopicI
 from ottla.remote.stores.local_directory import LocalDirectory
 from ottla.runtime import Pool
 from ottla.storage.files import Files
+from ottla.stories.partition.tiered_log import Tier, remove_local_segments
 from tests.harness.faulty_store import FaultyStore
-from tests.harness.tiered_log import Tier, remove_local_segments
 
 TIERED = {"remote.storage.enable": "true", "segment.bytes": "1048576", "local.retention.ms": "60000"}
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.record import records
 from ottla.protocol.types import TopicPartition
-from tests.harness.replicas import ReplicaBroker, ReplicaCluster
+from ottla.stories.partition.replicas import ReplicaBroker, ReplicaCluster
 
 
 @asynccontextmanager

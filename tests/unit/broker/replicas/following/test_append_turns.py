@@ -24,7 +24,7 @@ from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.record import records
 from ottla.protocol.types import TopicPartition
 from ottla.replication.follower import Records
-from tests.harness.replicas import ReplicaCluster
+from ottla.stories.partition.replicas import ReplicaCluster
 from tests.harness.waiting import until
 
 AT = TopicPartition("orders", 0)

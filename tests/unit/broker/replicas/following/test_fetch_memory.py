@@ -5,7 +5,7 @@ import pytest
 from ottla.broker.network.response_buffer import IDLE_RELEASES, UNIT_BYTES, ResponseBuffer
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.types import TopicPartition
-from tests.harness.replicas import ReplicaCluster
+from ottla.stories.partition.replicas import ReplicaCluster
 from tests.harness.waiting import until
 
 AT = TopicPartition("orders", 0)

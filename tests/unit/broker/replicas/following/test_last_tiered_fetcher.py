@@ -6,8 +6,8 @@ import pytest
 from test_tiered_fetcher import PRODUCER, at, counters, end, run, start, tiered, values, write
 
 from ottla.protocol.errors import OutOfOrderSequenceNumber
-from tests.harness.faulty_files import Loss
-from tests.harness.tiered_replicas import TieredCluster
+from ottla.stories.partition.faulty_files import Loss
+from ottla.stories.partition.tiered_replicas import TieredCluster
 from tests.harness.waiting import until
 
 

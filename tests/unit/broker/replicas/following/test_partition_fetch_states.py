@@ -4,7 +4,7 @@ import asyncio
 
 from replica_fetcher_support import at, replicating, run, write
 
-from tests.harness.replicas import turns
+from ottla.stories.partition.replicas import turns
 from tests.harness.waiting import until
 
 

@@ -13,8 +13,8 @@ from ottla.metadata.records import RemoveTopicRecord
 from ottla.protocol.errors import ErrorCode, InvalidFetchSessionEpoch, KafkaError
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.types import TopicPartition
-from tests.harness.faulty_files import Loss
-from tests.harness.replicas import TOPIC_ID, turns
+from ottla.stories.partition.faulty_files import Loss
+from ottla.stories.partition.replicas import TOPIC_ID, turns
 from tests.harness.waiting import until
 
 # -- partition by partition --------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from ottla.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from ottla.protocol.records.builder import build_batch, simple_records
-from tests.harness.faulty_files import Loss
-from tests.harness.replicas import ReplicaBroker
+from ottla.stories.partition.faulty_files import Loss
+from ottla.stories.partition.replicas import ReplicaBroker
 from tests.harness.waiting import until
 
 # -- log starts ----------------------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from ottla.storage import producer_snapshot
 from ottla.storage.producer_append import BatchMetadata, ProducerState
 from ottla.storage.producer_snapshot import CorruptSnapshot
 from ottla.storage.remote_restart import RemoteRestart
-from tests.harness.faulty_files import Loss
-from tests.harness.replicas import TOPIC_ID, ReplicaBroker, turns
-from tests.harness.tiered_replicas import TieredCluster
+from ottla.stories.partition.faulty_files import Loss
+from ottla.stories.partition.replicas import TOPIC_ID, ReplicaBroker, turns
+from ottla.stories.partition.tiered_replicas import TieredCluster
 from tests.harness.waiting import until
 
 PRODUCER = {"producer_id": 7, "producer_epoch": 0}

@@ -16,7 +16,7 @@ from ottla.protocol.messages.alter_partition import (
 )
 from ottla.protocol.types import TopicPartition
 from ottla.replication.leader_state import LeaderState
-from tests.harness.replicas import TOPIC_ID, turns
+from ottla.stories.partition.replicas import TOPIC_ID, turns
 
 
 class Leader:

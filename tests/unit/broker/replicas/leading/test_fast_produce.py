@@ -30,7 +30,7 @@ from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest
 from ottla.protocol.records.compression import Compression
 from ottla.runtime.simulated import Simulation
 from ottla.storage.log import Log
-from tests.harness.faulty_files import FaultyFiles
+from ottla.stories.partition.faulty_files import FaultyFiles
 from tests.unit.storage.storage_support import state_of
 
 pytestmark = pytest.mark.logs("")

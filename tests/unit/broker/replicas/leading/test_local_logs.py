@@ -11,8 +11,8 @@ from ottla.metadata.records import ConfigRecord
 from ottla.protocol.local_log import LocalLog
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.types import TopicPartition
-from tests.harness.replicas import ReplicaBroker
-from tests.harness.tiered_replicas import TieredCluster
+from ottla.stories.partition.replicas import ReplicaBroker
+from ottla.stories.partition.tiered_replicas import TieredCluster
 from tests.harness.waiting import until
 
 T0 = TopicPartition("orders", 0)

@@ -22,7 +22,7 @@ from ottla.protocol.records.batch import crc_is_valid, read_header
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.records.record import records
 from ottla.runtime import Pool
-from tests.harness.replicas import turns
+from ottla.stories.partition.replicas import turns
 
 VERSIONS = k00_produce.API.versions
 

@@ -26,7 +26,7 @@ from ottla.protocol.records.compression import Compression
 from ottla.runtime import turns
 from ottla.runtime.simulated import Simulation
 from ottla.storage.validation import validate
-from tests.harness.faulty_files import FaultyFiles
+from ottla.stories.partition.faulty_files import FaultyFiles
 from tests.unit.storage.storage_support import state_of
 
 COUNT = 6

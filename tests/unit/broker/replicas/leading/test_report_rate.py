@@ -19,7 +19,7 @@ from ottla.controller.state import ClusterState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.types import TopicPartition
-from tests.harness.replicas import ReplicaCluster
+from ottla.stories.partition.replicas import ReplicaCluster
 from tests.harness.waiting import until
 
 PARTITIONS = int(os.environ.get("PARTITIONS", "150"))

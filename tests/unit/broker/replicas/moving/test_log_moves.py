@@ -24,8 +24,8 @@ from ottla.protocol.records.record import records
 from ottla.protocol.types import TopicPartition
 from ottla.runtime import Pool
 from ottla.storage.files import OutOfDescriptors
-from tests.harness.faulty_files import Loss
-from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
+from ottla.stories.partition.faulty_files import Loss
+from ottla.stories.partition.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
 from tests.harness.waiting import until
 
 A, B = Path("/disks/a"), Path("/disks/b")

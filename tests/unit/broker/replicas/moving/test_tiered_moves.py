@@ -12,9 +12,9 @@ from ottla.protocol.errors import OutOfOrderSequenceNumber
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.record import records
 from ottla.protocol.types import TopicPartition
-from tests.harness.faulty_files import Loss
-from tests.harness.replicas import ReplicaBroker
-from tests.harness.tiered_replicas import TieredCluster
+from ottla.stories.partition.faulty_files import Loss
+from ottla.stories.partition.replicas import ReplicaBroker
+from ottla.stories.partition.tiered_replicas import TieredCluster
 from tests.harness.waiting import until
 
 A, B = Path("/disks/a"), Path("/disks/b")

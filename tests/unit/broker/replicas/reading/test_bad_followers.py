@@ -12,7 +12,7 @@ from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTop
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.types import TopicPartition
 from ottla.runtime.simulated import Simulation
-from tests.harness.replicas import TOPIC_ID, ReplicaCluster
+from ottla.stories.partition.replicas import TOPIC_ID, ReplicaCluster
 
 ORDERS = TopicPartition("orders", 0)
 #: The leader epoch that the leader is in, and an epoch of broker 2 that is over.

@@ -56,7 +56,7 @@ from ottla.protocol.messages.fetch import (
 from ottla.runtime.simulated import Simulation
 from ottla.storage.appending import AppendOrigin
 from ottla.storage.log_reader import LogReader
-from tests.harness.faulty_files import FaultyFiles
+from ottla.stories.partition.faulty_files import FaultyFiles
 from tests.unit.storage.storage_support import marker, state_of
 
 pytestmark = pytest.mark.logs("")

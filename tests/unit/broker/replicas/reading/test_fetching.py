@@ -10,7 +10,7 @@ from replicas_support import NODE_ID, follower_fetches, image
 from ottla.protocol.errors import ErrorCode, KafkaStorageError
 from ottla.protocol.records.batch import batches
 from ottla.storage.log import WouldBlock
-from tests.harness.replicas import turns
+from ottla.stories.partition.replicas import turns
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from fetching_support import KEY, OTHER_KEY, Hosting, values
 from replicas_support import NODE_ID, PartitionOnDisk, follower_fetches, image
 
 from ottla.protocol.messages.fetch import FetchPartition
-from tests.harness.replicas import turns
+from ottla.stories.partition.replicas import turns
 
 
 @pytest.fixture

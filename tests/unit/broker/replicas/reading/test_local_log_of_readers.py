@@ -4,7 +4,7 @@ import pytest
 
 from ottla.protocol.types import TopicPartition
 from ottla.replication.replica_selector import LocalAwareRackReplicaSelector, RackAwareReplicaSelector
-from tests.harness.replicas import ReplicaCluster
+from ottla.stories.partition.replicas import ReplicaCluster
 from tests.harness.waiting import until
 
 PARTITION = TopicPartition("orders", 0)

@@ -12,9 +12,9 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.remote.reading.settings import RemoteReadSettings
 from ottla.runtime import Pool
+from ottla.stories.partition.tiered_log import remove_local_segments
 from tests.harness.bombs import MANY, understated_batch
 from tests.harness.faulty_store import Fault, refuse
-from tests.harness.tiered_log import remove_local_segments
 
 EARLIEST, LATEST, MAX, LOCAL, TIERED_END, PENDING = -2, -1, -3, -4, -5, -6
 NOTHING = (-1, -1, -1)

@@ -29,18 +29,18 @@ its leader is a `Line`, which delivers one request when the story says so.
 """
 
 import asyncio
-from asyncio import Future
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from inspect import currentframe, isawaitable
+from typing import Any, Literal
 from unittest.mock import patch
 
-from ottla.broker.network.client import ClientSettings, Disconnected
+from ottla.broker.network.client import ClientSettings
 from ottla.broker.replicas.follower_replica import FollowerReplica
 from ottla.broker.replicas.following import partition_fetch_states, replica_fetcher_manager
 from ottla.broker.replicas.partition import Partition
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.codec import decode_request, encode_response
-from ottla.protocol.errors import ErrorCode, UnsupportedVersion
+from ottla.protocol.error_code import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.messages.offset_for_leader_epoch import (
@@ -48,180 +48,43 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from ottla.protocol.records.batch import batches
 from ottla.protocol.records.builder import build_batch, simple_records
-from ottla.protocol.records.record import records
-from ottla.protocol.special_timestamps import (
-    EARLIEST,
-    EARLIEST_LOCAL,
-    EARLIEST_PENDING_UPLOAD,
-    LATEST,
-    LATEST_TIERED,
-    MAX_TIMESTAMP,
-)
+from ottla.protocol.special_timestamps import EARLIEST, LATEST, MAX_TIMESTAMP
 from ottla.protocol.types import TopicPartition
 from ottla.replication.follower import Follower
+from ottla.replication.follower_states import ReplicaState, Transition, Transitions
 from ottla.replication.replica_selector import RackAwareReplicaSelector
 from ottla.runtime import Runtime
 from ottla.runtime.simulated import Simulation
-from tests.harness.faulty_files import Loss
-from tests.harness.replicas import ReplicaBroker, ReplicaCluster, turns
+from ottla.stories import rules, wire
+from ottla.stories.partition import replica_rules, replica_state
+from ottla.stories.partition.faulty_files import Loss
+from ottla.stories.partition.line import BACKOFF_S, VERSIONS, Line
+from ottla.stories.partition.message_lines import error_of, fetched_line, response_line
+from ottla.stories.partition.replicas import DATA, ReplicaBroker, ReplicaCluster, turns
+from ottla.stories.stage import Stage
+from ottla.stories.trace import Judgement, Replica, Step
 
 ORDERS = TopicPartition("orders", 0)
 _SPECIAL = {"latest": LATEST, "earliest": EARLIEST, "max": MAX_TIMESTAMP}
 _WHO = {"consumer": -1, "debugger": -2}
 #: Longer than any story: what is delayed is answered by an event, or by `ms pass`.
 _PATIENCE_MS = 600_000
-
-
-class Line:
-    """A follower's connection, in place of NodeClient: a request waits until the story delivers it."""
-
-    def __init__(self, stage: "Stage", node_id: int) -> None:
-        self._stage = stage
-        self.name = stage.name_of(node_id)
-        #: (leader's host, api key, message, the follower's future).
-        self.question: tuple[str, int, Any, Future[Any]] | None = None
-        self.delayed: asyncio.Task[Any] | None = None
-        stage.lines[self.name] = self
-
-    async def request(
-        self, address: tuple[str, int], key: int, message: Any, *, timeout_s: float, versions: Any = None
-    ) -> Any:
-        if versions is not None and versions.start > self._stage.served.get(key, _VERSIONS[key]):
-            raise UnsupportedVersion(f"{address[0]} serves no version of {ApiKey(key).name} in {versions}")
-        answer: Future[Any] = asyncio.get_running_loop().create_future()
-        self.question = (address[0], key, message, answer)
-        try:
-            return await answer
-        finally:
-            self.question = None
-            if self.delayed is not None:
-                self.delayed.cancel()
-                self.delayed = None
-
-    async def request_encoded(
-        self,
-        address: tuple[str, int],
-        key: int,
-        encode: Callable[[int], bytes],
-        decode: Callable[[int, memoryview], Any],
-        *,
-        timeout_s: float,
-        versions: Any = None,
-        buffer: object = None,  # small responses need none
-    ) -> Any:
-        version = _VERSIONS[ApiKey(key)]
-        message = decode_request(key, version, encode(version))
-        response = await self.request(address, key, message, timeout_s=timeout_s, versions=versions)
-        return decode(version, memoryview(encode_response(key, version, response)))
-
-    async def close(self) -> None:
-        """Do nothing, since nothing is open."""
-
-    async def let_pass(self, *, is_lost: bool = False) -> None:
-        """Deliver the request to the leader's handler, and the response if it is available at once."""
-        assert self.question is not None, f"{self.name} has nothing to ask"
-        assert self.delayed is None, f"{self.name} waits for an answer already"
-        host, key, message, answer = self.question
-        self._stage.show(f"{self.name} -> {_asked(key, message)}")
-        leader = self._stage.host(host)
-        if not leader.is_up:
-            self._stage.show(f"{self.name} <- no answer")
-            answer.set_exception(Disconnected("no answer"))
-            return
-        self.delayed = asyncio.ensure_future(_awaited(leader.answer(key, message, _VERSIONS[key])))
-        await turns()
-        if is_lost:
-            answer.set_exception(Disconnected("the answer is lost"))
-        elif not self.deliver():
-            self._stage.show(f"{self.name} waits for a response")
-
-    def deliver(self) -> bool:
-        """Deliver the response, if it is available."""
-        if self.delayed is None or not self.delayed.done() or self.question is None:
-            return False
-        _, key, _, answer = self.question
-        response = self.delayed.result()
-        self._stage.show(f"{self.name} <- {_answered(key, response)}")
-        answer.set_result(response)
-        return True
-
-    async def break_off(self, host: str) -> None:
-        """The connection is lost if it leads to this host."""
-        if self.question is not None and self.question[0] == host and self.delayed is not None:
-            self.question[3].set_exception(Disconnected("the leader has died"))
-            await asyncio.sleep(_BACKOFF_S)
-
-
-_VERSIONS: Mapping[int, int] = {ApiKey.FETCH: 18, ApiKey.LIST_OFFSETS: 11, ApiKey.OFFSET_FOR_LEADER_EPOCH: 4}
-_ASKED_OFFSETS = {
-    LATEST: "where does your log end?",
-    EARLIEST: "where does your log begin?",
-    EARLIEST_LOCAL: "where does your local log begin?",
-    LATEST_TIERED: "what is your last tiered offset?",
-    EARLIEST_PENDING_UPLOAD: "which offset do you upload next?",
-}
-#: More than replica.fetch.backoff.ms: until it asks again.
-_BACKOFF_S = 1.1
 _TRUNCATE_TO = FollowerReplica.truncate_to
+_TRUNCATE_FULLY = FollowerReplica.truncate_fully_and_start_at
+_ENTER = Follower._enter
+#: Transitions that are followed by the truncation, which is the event.
+_TRUNCATIONS = frozenset(
+    row
+    for row in vars(Transitions).values()
+    if isinstance(row, Transition) and row.target is ReplicaState.TRUNCATING
+)
 
 
-async def _awaited(response: Any) -> Any:
-    return await response if isinstance(response, Awaitable) else response
-
-
-def _asked(key: int, message: Any) -> str:
-    if key == ApiKey.LIST_OFFSETS:
-        timestamp = message.topics[0].partitions[0].timestamp
-        return _ASKED_OFFSETS[timestamp]
-    if key == ApiKey.OFFSET_FOR_LEADER_EPOCH:
-        return f"where does e{message.topics[0].partitions[0].leader_epoch} end?"
-    rows = [row for topic in message.topics for row in topic.partitions]
-    if not rows:
-        return "more?"
-    (row,) = rows
-    after = f" after e{row.last_fetched_epoch}" if row.last_fetched_epoch >= 0 else ""
-    return f"records from {row.fetch_offset}{after}? I believe in e{row.current_leader_epoch}"
-
-
-def _answered(key: int, response: Any) -> str:
-    if key == ApiKey.LIST_OFFSETS:
-        (row,) = response.topics[0].partitions
-        return _error(row) or (str(row.offset) if row.offset >= 0 else "unknown")
-    if key == ApiKey.OFFSET_FOR_LEADER_EPOCH:
-        (row,) = response.topics[0].partitions
-        return _error(row) or f"e{row.leader_epoch} ends at {row.end_offset}"
-    if response.error_code:
-        return ErrorCode(response.error_code).name.upper()
-    rows = [row for topic in response.responses for row in topic.partitions]
-    return _row(rows[0]) if rows else "nothing new"
-
-
-def _error(row: Any) -> str:
-    return ErrorCode(row.error_code).name.upper() if row.error_code else ""
-
-
-def _row(row: Any) -> str:
-    """A row of a Fetch's answer."""
-    if row.error_code:
-        known = (
-            f", log start {row.log_start_offset}, HW {row.high_watermark}" if row.high_watermark >= 0 else ""
-        )
-        return _error(row) + known
-    if row.diverging_epoch.epoch >= 0:
-        return f"our logs part: e{row.diverging_epoch.epoch} ends at {row.diverging_epoch.end_offset}"
-    values = [
-        (record.value or b"").decode()
-        for _, batch in batches(memoryview(bytes(row.records or b"")))
-        for record in records(batch)
-    ]
-    return f"{' '.join(values) or 'no records'}, HW {row.high_watermark}"
-
-
-class Stage:
+class ReplicaStage(Stage):
     """The stage of stories about a partition's replicas; `follower` is the state machine of followers, or a
-    mutant of it."""
+    mutant of it.
+    """
 
     #: fetch.max.wait.ms of consumers.
     consumers_wait_ms = 0
@@ -229,6 +92,7 @@ class Stage:
     before_a_write_s = 0.001
 
     def __init__(self, follower: type[Follower] = Follower) -> None:
+        super().__init__()
         self._follower = follower
         self._clear()
 
@@ -242,6 +106,10 @@ class Stage:
         #: The highest version of an API that leaders serve, where it is not the newest.
         self.served: dict[int, int] = {}
         self._shown: list[str] = []
+        #: What the replicas were after the last step; the transition that each follower's last decision was.
+        self._last: dict[str, Replica] = {}
+        self._followers: dict[str, Follower] = {}
+        self._decisions: dict[str, tuple[Transition, rules.Place]] = {}
 
     def __call__(self, line: str) -> list[str]:
         """Play a line of the story; the lines of its output."""
@@ -250,13 +118,7 @@ class Stage:
             self._begin(names.split(), max_bytes=1 if is_slow else 1 << 20)
             return []
         assert self._simulation is not None, line
-        with (
-            patch.object(replica_fetcher_manager, "NodeClient", self._line),
-            patch.object(partition_fetch_states, "Follower", self._follower),
-            patch.object(
-                FollowerReplica, "truncate_to", lambda *args, **named: self._truncate_to(*args, **named)
-            ),
-        ):
+        with self._hooks():
             self._simulation.run(self._play(line))
         self._note_commits()
         shown, self._shown = self._shown, []
@@ -265,15 +127,38 @@ class Stage:
     def _line(self, runtime: Runtime, *, client_id: str, settings: ClientSettings) -> Line:
         return Line(self, int(client_id.split("-")[1]))
 
-    def _truncate_to(self, replica: FollowerReplica, offset: int, *, now_ms: int) -> None:
-        end = replica.log.log_end_offset
-        if offset < end:
-            name = next(name for name in self.names if self.partition(name).follower is replica)
-            self.show(f"{name} truncates {end} to {offset}")
-        _TRUNCATE_TO(replica, offset, now_ms=now_ms)
+    @contextmanager
+    def _hooks(self) -> Iterator[None]:
+        """Followers connect by lines, decide by this stage's state machine, and truncations are shown."""
+        stage = self
+
+        def truncate_to(replica: FollowerReplica, offset: int, *, now_ms: int) -> None:
+            stage._on_truncation(replica, offset)
+            _TRUNCATE_TO(replica, offset, now_ms=now_ms)
+
+        def truncate_fully(replica: FollowerReplica, offset: int, *, now_ms: int) -> None:
+            stage._on_full_truncation(replica, offset)
+            _TRUNCATE_FULLY(replica, offset, now_ms=now_ms)
+
+        def enter(follower: Follower, transition: Transition) -> None:
+            frame = currentframe()
+            assert frame is not None
+            _ENTER(follower, transition)
+            stage._on_transition(follower, transition, rules.deciding(frame.f_back))
+
+        with ExitStack() as hooks:
+            hooks.enter_context(patch.object(replica_fetcher_manager, "NodeClient", self._line))
+            hooks.enter_context(patch.object(partition_fetch_states, "Follower", self._follower))
+            hooks.enter_context(patch.object(FollowerReplica, "truncate_to", truncate_to))
+            if self.is_recorded:
+                hooks.enter_context(
+                    patch.object(FollowerReplica, "truncate_fully_and_start_at", truncate_fully)
+                )
+                hooks.enter_context(patch.object(Follower, "_enter", enter))
+            yield
 
     def close(self) -> None:
-        """The end of the play."""
+        """End the play, and remove what it holds."""
         if self._simulation is not None:
             self._simulation.close()
 
@@ -282,15 +167,19 @@ class Stage:
         self._shown.append(line)
 
     def name_of(self, node_id: int) -> str:
+        """Return the name of a broker in the story."""
         return next(name for name, id in self.names.items() if id == node_id)
 
     def host(self, host: str) -> ReplicaBroker:
+        """Return the broker of this host name."""
         return next(broker for broker in self.cluster.brokers.values() if broker.host == host)
 
     def broker(self, name: str) -> ReplicaBroker:
+        """Return the broker of this name."""
         return self.cluster.brokers[self.names[name]]
 
     def partition(self, name: str) -> Partition:
+        """Return the broker's replica of the partition."""
         return self.broker(name).partition(ORDERS)
 
     def _begin(self, names: list[str], *, max_bytes: int) -> None:
@@ -335,7 +224,7 @@ class Stage:
                 await line.let_pass()
             case ["fetches", "without", "response"]:
                 await line.let_pass(is_lost=True)
-                await asyncio.sleep(_BACKOFF_S)
+                await asyncio.sleep(BACKOFF_S)
             case ["catches", "up"]:
                 await self._catch_up(line)
             case _:
@@ -348,9 +237,9 @@ class Stage:
             case [who, "asks", name, "for", special]:
                 await self._ask_offset(name, _WHO[who], special)
             case ["replica", who, "asks", name, "where", epoch, "ends"]:
-                self._ask_end(name, self.names[who], int(epoch[1:]))
+                await self._ask_end(name, who, self.names[who], int(epoch[1:]))
             case [who, "asks", name, "where", epoch, "ends"]:
-                self._ask_end(name, _WHO[who], int(epoch[1:]))
+                await self._ask_end(name, who, _WHO[who], int(epoch[1:]))
             case _:
                 raise AssertionError(words)
 
@@ -400,7 +289,10 @@ class Stage:
             for broker, isr in self.cluster.grant():
                 is_settled = False
                 members = " ".join(self.name_of(member) for member in sorted(isr))
-                self.show(f"{self.name_of(broker.node_id)}: the ISR is {members}")
+                what = f"{self.name_of(broker.node_id)}: the ISR is {members}"
+                self.show(what)
+                if self.is_recorded:
+                    self._note(self.name_of(broker.node_id), what, replica_rules.IN_SYNC)
             for broker in self.cluster.brokers.values():
                 if broker.is_up:
                     broker.checkpoint()
@@ -447,103 +339,213 @@ class Stage:
             rack_id=rack,
             topics=[FetchTopic(topic_id=topic_id, partitions=[row])],
         )
-        response = await _awaited(self.broker(name).answer(ApiKey.FETCH, request, 18))
+        response = await self._ask("consumer", name, ApiKey.FETCH, request, f"records from {offset}?")
         (answer,) = response.responses[0].partitions
         if answer.preferred_read_replica >= 0:
             self.show(f"read from {self.name_of(answer.preferred_read_replica)}")
         else:
-            self.show(_row(answer))
+            self.show(fetched_line(answer))
+
+    async def _ask(self, client: str, name: str, key: int, request: Any, line: str) -> Any:
+        """Return the response of a broker to a client, or to a replica beside its fetcher."""
+        line = f"{client} -> {line}"
+        self.note_message(key, request, kind="request", sender=client, receiver=name, line=line)
+        response = self.broker(name).answer(key, request, VERSIONS[key])
+        if isawaitable(response):
+            response = await response
+        line = f"{client} <- {response_line(key, response)}"
+        self.note_message(key, response, kind="response", sender=name, receiver=client, line=line)
+        return response
 
     async def _ask_offset(self, name: str, who: int, special: str) -> None:
         row = ListOffsetsPartition(partition_index=0, timestamp=_SPECIAL[special])
         request = ListOffsetsRequest(
             replica_id=who, topics=[ListOffsetsTopic(name="orders", partitions=[row])]
         )
-        response = await _awaited(self.broker(name).answer(ApiKey.LIST_OFFSETS, request, 11))
-        self.show(_answered(ApiKey.LIST_OFFSETS, response))
+        client = next(each for each, id in _WHO.items() if id == who)
+        response = await self._ask(client, name, ApiKey.LIST_OFFSETS, request, f"{special} offset?")
+        self.show(response_line(ApiKey.LIST_OFFSETS, response))
 
-    def _ask_end(self, name: str, who: int, epoch: int) -> None:
+    async def _ask_end(self, name: str, client: str, who: int, epoch: int) -> None:
         row = OffsetForLeaderPartition(partition=0, leader_epoch=epoch)
         request = OffsetForLeaderEpochRequest(
             replica_id=who, topics=[OffsetForLeaderTopic(topic="orders", partitions=[row])]
         )
-        response = self.broker(name).answer(ApiKey.OFFSET_FOR_LEADER_EPOCH, request, 4)
+        line = f"where does e{epoch} end?"
+        response = await self._ask(client, name, ApiKey.OFFSET_FOR_LEADER_EPOCH, request, line)
         (answer,) = response.topics[0].partitions
-        self.show(_error(answer) or f"e{answer.leader_epoch} ends at {answer.end_offset}")
+        self.show(error_of(answer) or f"e{answer.leader_epoch} ends at {answer.end_offset}")
 
     # -- judgement -------------------------------------------------------------------------------------
 
     def _up(self) -> list[str]:
         return [name for name in self.names if self.broker(name).is_up]
 
-    def _contents(self, name: str) -> list[tuple[int, int, str]]:
-        """(offset, epoch, value) of every record."""
-        log = self.partition(name).log
-        return [
-            (record.offset, header.partition_leader_epoch, (record.value or b"").decode())
-            for header, data in log.reader.records_since(log.local_log_start_offset)
-            for record in records(data)
-            if record.offset >= log.log_start_offset
-        ]
-
     def _note_commits(self) -> None:
         for name in self._up():
             if self.partition(name).is_leader:
-                for at, _, value in self._contents(name):
+                for at, _, value in replica_state.contents_of(self.partition(name).log):
                     if at < self.partition(name).log.high_watermark:
                         self.committed.setdefault(at, value)
 
     def _show(self) -> None:
         for name in self._up():
             log = self.partition(name).log
-            written = " ".join(f"{value}:e{epoch}" for _, epoch, value in self._contents(name)) or "empty"
+            written = (
+                " ".join(
+                    f"{value}:e{epoch}"
+                    for _, epoch, value in replica_state.contents_of(self.partition(name).log)
+                )
+                or "empty"
+            )
             epochs = " ".join(f"e{epoch}@{start}" for epoch, start in log.leader_epochs.entries)
             start = f" start={log.log_start_offset}" if log.log_start_offset else ""
             if log.local_log_start_offset > log.log_start_offset:
                 start += f" local-start={log.local_log_start_offset}"
             self.show(f"{name} HW={log.high_watermark}{start} {written} | {epochs}".rstrip(" |"))
-        self._show_losses()
-        self._show_divergence()
+        if lost := self._lost():
+            self.show(f"lost: {' '.join(lost)}")
+        if (at := self._divergent_at()) is not None:
+            self.show(f"divergent at {at}")
 
-    def _show_losses(self) -> None:
+    def _lost(self) -> list[str]:
+        """Return the committed records that the leader does not have."""
         if self.leader is None or not self.broker(self.leader).is_up:
-            return
+            return []
         led = self._readable(self.leader)
         start = self.partition(self.leader).log.log_start_offset
-        lost = [value for at, value in self.committed.items() if at >= start and led.get(at) != value]
-        if lost:
-            self.show(f"lost: {' '.join(lost)}")
+        return [value for at, value in self.committed.items() if at >= start and led.get(at) != value]
 
     def _readable(self, name: str) -> dict[int, str]:
         """The value at each offset."""
-        return {at: value for at, _, value in self._contents(name)}
+        return {at: value for at, _, value in replica_state.contents_of(self.partition(name).log)}
 
-    def _show_divergence(self) -> None:
-        logs = [{at: (epoch, value) for at, epoch, value in self._contents(name)} for name in self._up()]
+    def _divergent_at(self) -> int | None:
+        """Return the first offset at which two logs differ; None: they agree."""
+        found = [replica_state.contents_of(self.partition(name).log) for name in self._up()]
+        logs = [{at: (epoch, value) for at, epoch, value in contents} for contents in found]
         for at in range(max((max(log, default=-1) for log in logs), default=-1) + 1):
             if len({log[at] for log in logs if at in log}) > 1:
-                self.show(f"divergent at {at}")
-                return
+                return at
+        return None
+
+    # -- trace -----------------------------------------------------------------------------------------
+
+    def note_message(
+        self,
+        key: int,
+        body: Any,
+        *,
+        kind: Literal["request", "response"],
+        sender: str,
+        receiver: str,
+        line: str,
+        lost: bool = False,
+        delayed: bool = False,
+    ) -> None:
+        """Note a message for the trace, and the rule by which a response is not what was asked for."""
+        if not self.is_recorded:
+            return
+        self.messages.append(
+            wire.message(
+                body,
+                sender=sender,
+                receiver=receiver,
+                kind=kind,
+                key=key,
+                version=VERSIONS[key],
+                line=line,
+                correlation_id=len(self.messages) + 1,
+                lost=lost,
+                delayed=delayed,
+            )
+        )
+        if kind == "response":
+            for row in _rows(body):
+                if (applied := _rule_of(row)) is not None:
+                    self._note(sender, line, applied)
+
+    def _note(self, name: str, line: str, applied: replica_rules.Applied) -> None:
+        self.events.append(rules.event(name, line, applied[0], replica_rules.place(applied)))
+
+    def _on_truncation(self, replica: FollowerReplica, offset: int) -> None:
+        end = replica.log.log_end_offset
+        if offset < end:
+            name = self._name_of_replica(replica)
+            line = f"{name} truncates {end} to {offset}"
+            self.show(line)
+            self._note_decision(name, line)
+
+    def _on_full_truncation(self, replica: FollowerReplica, offset: int) -> None:
+        name = self._name_of_replica(replica)
+        self._note_decision(name, f"{name} removes all records and starts at {offset}")
+
+    def _note_decision(self, name: str, line: str) -> None:
+        if name in self._decisions:
+            transition, place = self._decisions[name]
+            self.events.append(rules.event(name, line, replica_rules.FOLLOWER[transition], place))
+
+    def _on_transition(self, follower: Follower, transition: Transition, place: rules.Place) -> None:
+        rule = replica_rules.FOLLOWER.get(transition)
+        name = next((each for each in self._up() if self.partition(each).log is follower._log), None)
+        if rule is None or name is None:
+            return
+        self._decisions[name] = transition, place
+        self._followers[name] = follower
+        if transition not in _TRUNCATIONS:
+            self.events.append(rules.event(name, f"{name}: {transition.event}", rule, place))
+
+    def _name_of_replica(self, replica: FollowerReplica) -> str:
+        return next(name for name in self.names if self.partition(name).follower is replica)
+
+    def observe(self, step: Step) -> None:
+        """Write the replicas, and what a judge says of them, into a step."""
+        if self._simulation is None:
+            return
+        before, self._last = self._last, {name: self._replica(name) for name in self.names}
+        step.replicas = list(self._last.values())
+        for name, now in self._last.items():
+            for line, applied in replica_rules.changes(before.get(name), now):
+                step.events.append(rules.event(name, line, applied[0], replica_rules.place(applied)))
+        step.judgement = Judgement(
+            lost=self._lost(), divergent_at=self._divergent_at(), asks_nothing=self._silent()
+        )
+
+    def _replica(self, name: str) -> Replica:
+        broker = self.broker(name)
+        directory = DATA / f"{ORDERS.topic}-{ORDERS.partition}"
+        if not broker.is_up:
+            before = self._last.get(name)
+            return replica_state.stopped(name, broker.files, directory, before=before, rack=broker.rack)
+        follower = self._followers.get(name)
+        return replica_state.running(
+            name,
+            self.partition(name),
+            rack=broker.rack,
+            name_of=self.name_of,
+            files=broker.files,
+            directory=directory,
+            following=None if follower is None else follower.state.name,
+        )
+
+    def _silent(self) -> list[str]:
+        """Return the running followers that have no request."""
+        return [
+            name
+            for name, line in sorted(self.lines.items())
+            if line.question is None and self.broker(name).is_up and not self.partition(name).is_leader
+        ]
 
 
-def commands(text: str) -> list[str]:
-    """The commands of a story, without their output."""
-    return [
-        line
-        for block in text.split("\n\n")
-        if "\n----" in block
-        for line in block.partition("\n----")[0].splitlines()
-        if not line.startswith("#")
-    ]
+def _rows(response: Any) -> list[Any]:
+    topics = response.responses if hasattr(response, "responses") else response.topics
+    return [row for topic in topics for row in topic.partitions]
 
 
-def play_with(text: str, follower: type[Follower]) -> list[str]:
-    """The output of a story's commands with other rules for followers."""
-    stage = Stage(follower)
-    shown: list[str] = []
-    try:
-        for line in commands(text):
-            shown += stage(line)
-    finally:
-        stage.close()
-    return shown
+def _rule_of(row: Any) -> replica_rules.Applied | None:
+    """Return the rule by which a leader refuses, or returns a divergence or another replica; None: it has answered."""
+    if row.error_code:
+        return replica_rules.REFUSALS.get(ErrorCode(row.error_code))
+    if (diverging := getattr(row, "diverging_epoch", None)) is not None and diverging.epoch >= 0:
+        return replica_rules.DIVERGENCE
+    return replica_rules.REDIRECTION if getattr(row, "preferred_read_replica", -1) >= 0 else None

@@ -31,15 +31,15 @@ from ottla.replication.replica_selector import LocalAwareRackReplicaSelector
 from ottla.runtime import Pool
 from ottla.storage.log import Log
 from ottla.storage.remote_restart import RemoteState
-from tests.harness.replica_stage import ORDERS, Stage
-from tests.harness.replicas import TOPIC_ID
-from tests.harness.tiered_replicas import TieredCluster
+from ottla.stories.partition.replica_stage import ORDERS, ReplicaStage
+from ottla.stories.partition.replicas import TOPIC_ID
+from ottla.stories.partition.tiered_replicas import TieredCluster
 
 _PARTITION = TopicIdPartition(TOPIC_ID, ORDERS)
 _RESTART = FollowerReplica.restart_from_remote
 
 
-class TieredStage(Stage):
+class TieredStage(ReplicaStage):
     """The stage of stories about replicas with a remote tier."""
 
     cluster: TieredCluster
@@ -51,6 +51,7 @@ class TieredStage(Stage):
         self._names_of_copies: dict[Any, str] = {}
 
     def __call__(self, line: str) -> list[str]:
+        """Play a line of the story; the lines of its output."""
         stage = self
 
         def restart(replica: FollowerReplica, state: RemoteState, **named: Any) -> None:
@@ -66,6 +67,7 @@ class TieredStage(Stage):
         return TieredCluster(*arguments, selector=LocalAwareRackReplicaSelector(), **options)
 
     def close(self) -> None:
+        """End the play and remove the store."""
         super().close()
         if hasattr(self, "cluster"):
             self.cluster.close()

@@ -19,7 +19,7 @@ from ottla.remote.segment_metadata import (
 from ottla.remote.storage_manager import LogSegmentData, RemoteStorageManager
 from ottla.storage.log import Log
 from ottla.storage.tiered_log import SegmentToCopy
-from tests.harness.remote_metadata import Metadata
+from ottla.stories.partition.remote_metadata import Metadata
 
 
 @dataclass
@@ -36,13 +36,16 @@ class PartitionOfLog:
 
     @property
     def topic_partition(self) -> TopicPartition:
+        """The topic and the index of the partition."""
         return self.log.topic_partition
 
     @property
     def id(self) -> TopicIdPartition:
+        """The partition with the id of its topic."""
         return TopicIdPartition(self.topic_id, self.topic_partition)
 
     def notice_retention(self) -> bool:
+        """Implement the method of TieredPartition: no follower is notified."""
         return False
 
 

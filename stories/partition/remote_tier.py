@@ -1,4 +1,4 @@
-"""The remote tier of `tests.harness.replicas`' brokers: RemoteLogManagers, a store and the metadata that they share.
+"""The remote tier of the brokers of `replicas`: RemoteLogManagers, a store and the metadata that they share.
 
     tier = RemoteTier(tmp_path)                     # a LocalDirectory there
     cluster = ReplicaCluster(simulation, [1, 2], configs=TIERED, tier=tier)
@@ -40,7 +40,7 @@ from ottla.remote.stores.local_directory import LocalDirectory
 from ottla.remote.stores.object_storage import key_of
 from ottla.runtime import Runtime
 from ottla.storage.files import Files
-from tests.harness.remote_metadata import InMemoryMetadataManager, RemoteMetadataLog
+from ottla.stories.partition.remote_metadata import InMemoryMetadataManager, RemoteMetadataLog
 
 #: Topic configurations: a segment holds few records.
 TIERED: Final = {"remote.storage.enable": "true"}

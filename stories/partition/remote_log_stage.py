@@ -36,9 +36,9 @@ from ottla.remote.segment_metadata import (
 )
 from ottla.runtime import Pool
 from ottla.storage.log import Log
-from tests.harness.remote_tier import TIERED, RemoteTier
-from tests.harness.replica_stage import ORDERS, Stage
-from tests.harness.replicas import TOPIC_ID, ReplicaCluster
+from ottla.stories.partition.remote_tier import TIERED, RemoteTier
+from ottla.stories.partition.replica_stage import ORDERS, ReplicaStage
+from ottla.stories.partition.replicas import TOPIC_ID, ReplicaCluster
 
 _PARTITION = TopicIdPartition(TOPIC_ID, ORDERS)
 _SECONDS = {"ms": 0.001, "s": 1, "min": 60, "h": 3600}
@@ -52,7 +52,7 @@ _FAILURES = {
 }
 
 
-class RemoteLogStage(Stage):
+class RemoteLogStage(ReplicaStage):
     """The stage of stories about one partition's remote log tasks: a log, a store, and the metadata."""
 
     #: No task goes on while a leader writes.
@@ -73,12 +73,14 @@ class RemoteLogStage(Stage):
         return ReplicaCluster(*arguments, **options, tier=self.tier, configs=configs)
 
     def close(self) -> None:
+        """End the play and remove the store."""
         super().close()
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
 
     def show(self, line: str) -> None:
+        """Add a line to the output, unless it is of a Fetch."""
         _, _, what = line.partition(" ")
         if not what.startswith(("-> ", "<- ", "waits for a response")):
             super().show(line)

@@ -27,9 +27,9 @@ from ottla.remote.storage_manager import IndexType, RemoteStream
 from ottla.remote.stores.local_directory import LocalDirectory
 from ottla.runtime.simulated import Simulation
 from ottla.storage.files import Files
-from tests.harness.remote_tier import DiskReader
-from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
-from tests.harness.tiered_log import Tier, remove_local_segments
+from ottla.stories.partition.remote_tier import DiskReader
+from ottla.stories.partition.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
+from ottla.stories.partition.tiered_log import Tier, remove_local_segments
 
 
 class Store(LocalDirectory):
@@ -45,6 +45,7 @@ class Store(LocalDirectory):
         self.tamper: Callable[[IndexType, bytes], bytes] = lambda index, data: data
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> RemoteStream:
+        """Read an index, unless the test lets it fail."""
         self.on_fetch_index(metadata, index_type)
         stream = super().fetch_index(metadata, index_type)
         data = stream.read()
@@ -121,11 +122,13 @@ class TieredCluster(ReplicaCluster):
         super().__init__(simulation, broker_ids, configs=configs, **options)
 
     def register(self, broker: ReplicaBroker) -> int:
+        """Register the broker, with a new view of the remote tier."""
         broker.remote = _ConsumersTier(self, broker)
         broker.replicas.tier = broker.remote
         return super().register(broker)
 
     def auxiliary(self, broker: ReplicaBroker) -> AuxiliaryStates | None:
+        """Return what the broker's followers read from the remote tier."""
         metrics = self.metrics[broker.node_id] = RemoteStorageMetrics(broker.runtime.monotonic)
         return AuxiliaryStates(
             store=self.store, metadata=self.metadata, runtime=broker.runtime, metrics=metrics

@@ -86,7 +86,8 @@ class _Change(NamedTuple):
 
 class _Content(NamedTuple):
     """A file's content: `data`, and zeros from there up to `size`, which are not stored (indexes are
-    preallocated)."""
+    preallocated).
+    """
 
     data: bytes = b""
     size: int = 0
@@ -158,7 +159,6 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 def _operation(method: _F) -> _F:
     """An operation that waits for the disk: a thread may be stopped before it, and after it."""
-
     name = method.__name__
 
     @wraps(method)
@@ -305,6 +305,10 @@ class FaultyFiles(Files):
         """Every file below the path, as a process sees it."""
         return dict(_walk(path, self._node(path)))
 
+    def flushed_contents(self) -> dict[Path, bytes]:
+        """Every file as it is after a loss of power: with what was flushed, under the names that were."""
+        return dict(_walk(Path("/"), self._root, is_flushed=True))
+
     # -- the tree ----------------------------------------------------------------------------------
 
     def _find(self, path: Path) -> _Node | None:
@@ -345,6 +349,7 @@ class FaultyFiles(Files):
 
     @_operation
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
+        """Implement the method of Files."""
         if self._is_dead:
             raise Killed
         node = self._find(path)
@@ -361,10 +366,12 @@ class FaultyFiles(Files):
         return fd
 
     def open_to_keep(self, path: Path) -> int:
+        """Implement the method of Files."""
         # These descriptors are numbered in order, and are none of the process.
         return self.open(path, write=True)
 
     def close(self, fd: int) -> None:
+        """Implement the method of Files."""
         node, _ = self._open.pop(fd)
         self._locked.discard(node)
 
@@ -375,6 +382,7 @@ class FaultyFiles(Files):
 
     @_operation
     def pread(self, fd: int, size: int, position: int, *, may_block: bool = True) -> bytes:
+        """Implement the method of Files."""
         file, path = self._opened(fd)
         if not may_block and not self.has_in_memory():
             raise WouldBlock(path)
@@ -382,10 +390,12 @@ class FaultyFiles(Files):
         return file.read(position, size)
 
     def is_cached(self, fd: int, size: int, position: int, *, step: int = 128 * 1024) -> bool:
+        """Implement the method of Files."""
         return self.has_in_memory()
 
     @_operation
     def pwrite(self, fd: int, data: Buffer, position: int) -> None:
+        """Implement the method of Files."""
         file, path = self._opened(fd)
         error = self._fault("write", path)
         written = bytes(data)
@@ -399,10 +409,12 @@ class FaultyFiles(Files):
             self._raise(error)
 
     def writev(self, fd: int, buffers: Sequence[Buffer], position: int) -> None:
+        """Implement the method of Files."""
         self.pwrite(fd, b"".join(buffers), position)
 
     @_operation
     def truncate(self, fd: int, size: int) -> None:
+        """Implement the method of Files."""
         file, path = self._opened(fd)
         self._may("truncate", path)
         if file.size != size:
@@ -411,10 +423,12 @@ class FaultyFiles(Files):
             file.modified_ms = self.now_ms
 
     def size(self, fd: int) -> int:
+        """Implement the method of Files."""
         return self._opened(fd)[0].size
 
     @_operation
     def map(self, fd: int, size: int) -> mmap.mmap:
+        """Implement the method of Files."""
         mapping = mmap.mmap(-1, size)
         file, _ = self._opened(fd)
         data = file.data[:size]
@@ -424,6 +438,7 @@ class FaultyFiles(Files):
 
     @_operation
     def fsync(self, fd: int) -> None:
+        """Implement the method of Files."""
         node, path = self._open[fd]
         error = self._fault("fsync", path)
         if error is None and isinstance(node, _File):
@@ -442,12 +457,14 @@ class FaultyFiles(Files):
 
     @_operation
     def read(self, path: Path) -> bytes:
+        """Implement the method of Files."""
         file = self._file(path)
         self._may("read", path)
         return file.read(0, file.size)
 
     @_operation
     def rename(self, source: Path, target: Path) -> None:
+        """Implement the method of Files."""
         node = self._node(source)
         self._may("rename", source)
         assert source.parent == target.parent, (source, target)
@@ -455,32 +472,40 @@ class FaultyFiles(Files):
 
     @_operation
     def unlink(self, path: Path) -> None:
+        """Implement the method of Files."""
         if self._find(path) is not None:
             self._may("unlink", path)
             self._rename_entries(self._directory(path.parent), (path.name, None))
 
     def exists(self, path: Path) -> bool:
+        """Implement the method of Files."""
         return self._find(path) is not None
 
     def is_dir(self, path: Path) -> bool:
+        """Implement the method of Files."""
         return isinstance(self._find(path), _Directory)
 
     @_operation
     def list(self, directory: Path) -> "list[str]":
+        """Implement the method of Files."""
         self._may("read", directory)
         return sorted(self._directory(directory).entries)
 
     def size_of(self, path: Path) -> int | None:
+        """Implement the method of Files."""
         node = self._find(path)
         return node.size if isinstance(node, _File) else None
 
     def modified_ms(self, path: Path) -> int:
+        """Implement the method of Files."""
         return self._file(path).modified_ms
 
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        """Implement the method of Files."""
         self._file(path).modified_ms = modified_ms
 
     def make_dir(self, path: Path) -> bool:
+        """Implement the method of Files."""
         is_new = False
         for parent in (*reversed(path.parents), path):
             if self._find(parent) is None:
@@ -490,6 +515,7 @@ class FaultyFiles(Files):
         return is_new
 
     def remove_tree(self, path: Path) -> None:
+        """Implement the method of Files."""
         node = self._find(path)
         if isinstance(node, _Directory):
             for name in sorted(node.entries):
@@ -497,19 +523,23 @@ class FaultyFiles(Files):
         self.unlink(path)
 
     def copy_prefix(self, source_fd: int, target_fd: int, size: int) -> None:
+        """Implement the method of Files."""
         data = self.pread(source_fd, size, 0)
         if len(data) < size:
             raise OSError(errnos.EIO, f"File ends at {len(data)} instead of {size}")
         self.pwrite(target_fd, data, 0)
 
     def usage(self, path: Path) -> tuple[int, int]:
+        """Implement the method of Files."""
         self._may("read", path)
         return 1 << 40, 1 << 39
 
     def new_mutex(self) -> AbstractContextManager[object]:
+        """Implement the method of Files."""
         return self.mutexes()
 
     def lock(self, path: Path) -> int | None:
+        """Implement the method of Files."""
         fd = self.open(path, write=True, create=True)
         node, _ = self._open[fd]
         if node in self._locked:
@@ -606,9 +636,10 @@ def _between_cuts(file: _File, moment: int) -> tuple[int, int, int]:
     return begins, len(file.pending), cut
 
 
-def _walk(path: Path, node: _Node) -> Iterator[tuple[Path, bytes]]:
+def _walk(path: Path, node: _Node, *, is_flushed: bool = False) -> Iterator[tuple[Path, bytes]]:
     if isinstance(node, _File):
-        yield path, node.read(0, node.size)
+        content = node.flushed if is_flushed else node.content()
+        yield path, content.data.ljust(content.size, b"\0")
     else:
-        for name, child in sorted(node.entries.items()):
-            yield from _walk(path / name, child)
+        for name, child in sorted((node.flushed if is_flushed else node.entries).items()):
+            yield from _walk(path / name, child, is_flushed=is_flushed)

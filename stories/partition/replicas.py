@@ -51,8 +51,8 @@ from ottla.replication.replica_selector import ReplicaSelector
 from ottla.replication.replication_quota import ReplicationQuota
 from ottla.runtime.simulated import SimulatedRuntime, Simulation
 from ottla.storage.manager.log_manager import LogManager
-from tests.harness.faulty_files import FaultyFiles, Loss
-from tests.harness.remote_tier import BrokerTier, RemoteTier
+from ottla.stories.partition.faulty_files import FaultyFiles, Loss
+from ottla.stories.partition.remote_tier import BrokerTier, RemoteTier
 
 LISTENER = "PLAINTEXT"
 PORT = 9092
@@ -69,7 +69,8 @@ class NoController:
 
 class ReplicaBroker:
     """The part of a broker that handlers of `ottla.broker.api` need to serve replicas. Its disks outlive its
-    processes."""
+    processes.
+    """
 
     def __init__(
         self,
@@ -239,6 +240,7 @@ class ReplicaBroker:
     # -- work ------------------------------------------------------------------------------------------
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
+        """Return the broker's replica of a partition."""
         return self.replicas.partition(topic_partition)
 
     def answer(self, key: int, message: Any, version: int) -> Any:
@@ -310,6 +312,7 @@ class ReplicaCluster:
         return None
 
     def topic_config(self, name: str) -> LogConfig:
+        """Return the configuration of a topic: the same for all."""
         return LogConfig.from_overrides(default_topic_values(), self.configs)
 
     def commit(self, *records: MetadataRecord) -> None:
@@ -362,6 +365,7 @@ class ReplicaCluster:
         self.commit(TopicRecord(name=topic, topic_id=topic_id), *rows)
 
     def directory(self, broker_id: int) -> UUID:
+        """Return the id of the broker's first log directory."""
         return min(self.brokers[broker_id].logs.directory_ids.values())
 
     def change(self, topic_partition: TopicPartition, **fields: Any) -> None:

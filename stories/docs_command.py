@@ -1,0 +1,26 @@
+"""`ottla docs build DIR`: the stories as a static site."""
+
+from pathlib import Path
+
+import click
+
+from ottla.broker.cli.command_group import CommandGroup
+from ottla.stories import site
+from ottla.stories.traces import all_traces
+
+
+@click.group("docs", cls=CommandGroup)
+def docs() -> None:
+    """The stories of the KIPs as a site."""
+
+
+@docs.command("build")
+@click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+def build(directory: Path) -> None:
+    """Write a static site of all stories, step by step.
+
+    It works from the folder itself (open DIR/index.html), and from any web server; it needs no broker and no network.
+    """
+    traces = all_traces()
+    size = site.build(directory, traces)
+    click.echo(f"{directory}: {len(traces)} stories, {size / 1_000_000:.1f} MB")

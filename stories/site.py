@@ -1,0 +1,47 @@
+"""The static site of all stories: the player's files and the traces as scripts, which work from a folder, too.
+
+A browser refuses to fetch JSON from a folder (file://), and not to load a classic script: so each trace is there
+as `traces/ROOM/NAME.js`, an assignment, and beside it as JSON for other programs.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ottla.stories.trace import Index, Trace, to_json
+from ottla.stories.traces import index_of
+
+
+def trace_files(trace: Trace) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the content of a trace's files."""
+    data = _json(trace)
+    yield f"traces/{trace.name}.json", data
+    yield f"traces/{trace.name}.js", f"ottla.traces[{json.dumps(trace.name)}] = ".encode() + data + b";\n"
+
+
+def index_files(index: Index) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the content of the index's files."""
+    data = _json(index)
+    yield "traces/index.json", data
+    yield "traces/index.js", b"ottla.index = " + data + b";\n"
+
+
+def site_files(traces: Sequence[Trace]) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the content of every file of the site."""
+    yield from index_files(index_of(traces))
+    for trace in traces:
+        yield from trace_files(trace)
+
+
+def build(directory: Path, traces: Sequence[Trace]) -> int:
+    """Write the site into a directory; returns its size in bytes."""
+    size = 0
+    for name, data in site_files(traces):
+        target = directory / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        size += target.write_bytes(data)
+    return size
+
+
+def _json(value: Trace | Index) -> bytes:
+    return json.dumps(to_json(value), separators=(",", ":")).encode()
