@@ -9,26 +9,27 @@ A shared broker can be asked for everything, but not be changed as a whole (faul
 would meet the tests of other workers; `ottla_cluster` starts brokers that can.
 """
 
+import hmac
+import json
 import logging
 import os
 import re
 import secrets
+import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Listener
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pytest
 
 if TYPE_CHECKING:
-    from ottla.testing import Broker, CannotStart, Cluster, ClusterMethods
+    from ottla.testing import Broker, Cluster, ClusterMethods
 
-#: The address of the controlling process, and the key for it.
-Access: TypeAlias = tuple[tuple[str, int], bytes]
+#: The port of the controlling process at 127.0.0.1, and the key for it.
+Access: TypeAlias = tuple[int, str]
 #: One of xdist, which may be missing.
 WorkerController: TypeAlias = Any
 #: An argument of `ottla.testing.Broker` or `ottla.testing.Cluster`.
@@ -38,6 +39,9 @@ _EXTERNAL: Final = "OTTLA_BOOTSTRAP_SERVERS"
 #: The name of the `Access` in what xdist gives to a worker.
 _SHARED: Final = "ottla_shared"
 _MAX_NAME: Final = 200
+#: The longest request of a worker, and how long its arrival may take.
+_MAX_REQUEST_BYTES: Final = 1024
+_REQUEST_S: Final = 30.0
 #: Lines of a broker's log that are kept.
 _MAX_LINES: Final = 500
 _BEGAN: Final = pytest.StashKey[float]()
@@ -103,48 +107,59 @@ def pytest_configure_node(node: WorkerController) -> None:
 
 
 class _SharedBrokerServer:
-    """Starts one broker when the first worker asks for it, in the controlling process; ends with the session."""
+    """Starts one broker when the first worker asks for it, in the controlling process; ends with the session.
+
+    A request is one line: the key, a space, and JSON. Each connection has a thread of its own, so that one that sends
+    nothing delays no worker.
+    """
 
     def __init__(self, make: "Callable[[], Broker]") -> None:
+        from socketserver import StreamRequestHandler, ThreadingTCPServer  # imported here: only with xdist
+
         self._make = make
+        self._starting = threading.Lock()
         self._broker: Broker | None = None
         self._log = _LogLines()
-        key = secrets.token_bytes(32)
-        self._listener = Listener(("127.0.0.1", 0), backlog=64, authkey=key)
-        self.access = (self._listener.address, key)
-        self._thread = threading.Thread(target=self._serve, name="ottla-shared", daemon=True)
+        key, answer = secrets.token_hex(32), self._answer
+
+        class Handler(StreamRequestHandler):
+            timeout = _REQUEST_S
+
+            def handle(self) -> None:
+                with suppress(OSError):  # a worker that has died, or another program of this machine
+                    given, _, request = self.rfile.readline(_MAX_REQUEST_BYTES).partition(b" ")
+                    if hmac.compare_digest(given, key.encode()):
+                        self.wfile.write(json.dumps(answer(json.loads(request))).encode())
+
+        self._server = ThreadingTCPServer(("127.0.0.1", 0), Handler, bind_and_activate=False)
+        self._server.daemon_threads, self._server.request_queue_size = True, 64
+        self._server.server_bind()
+        self._server.server_activate()
+        self.access = (self._server.server_address[1], key)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="ottla-shared", daemon=True
+        )
         self._thread.start()
 
-    def _serve(self) -> None:
-        while True:
-            try:
-                with self._listener.accept() as connection:
-                    request = connection.recv()
-                    if request == "stop":
-                        return
-                    connection.send(self._started() if request == "start" else self._log.since(request))
-            except (EOFError, OSError, AuthenticationError):
-                continue  # another program of this machine, or a worker that has died
-
-    def _started(self) -> "str | CannotStart":
-        """The address of the broker, or why it cannot start."""
+    def _answer(self, request: str | float) -> dict[str, str]:
+        if request != "start":
+            return {"result": self._log.since(float(request))}
         from ottla.testing import CannotStart, KafkaError  # imported here: a test asks for the broker
 
-        try:
-            if self._broker is None:
-                self._log.attach()
-                self._broker = self._make().start()
-            return self._broker.bootstrap_servers
-        except (CannotStart, KafkaError, OSError, RuntimeError, TypeError, ValueError) as error:
-            return CannotStart(str(error))
+        with self._starting:
+            try:
+                if self._broker is None:
+                    self._log.attach()
+                    self._broker = self._make().start()
+                return {"result": self._broker.bootstrap_servers}
+            except (CannotStart, KafkaError, OSError, RuntimeError, TypeError, ValueError) as error:
+                return {"error": str(error)}
 
     def pytest_unconfigure(self) -> None:
-        """Stop the broker, and the thread that has started it."""
-        address, key = self.access
-        with Client(address, authkey=key) as connection:
-            connection.send("stop")
+        """Stop the broker, and the threads that serve workers."""
+        self._server.shutdown()
         self._thread.join()
-        self._listener.close()
+        self._server.server_close()
         if self._broker is not None:
             self._broker.stop()
         self._log.detach()
@@ -300,14 +315,16 @@ def _ask(access: Access, request: str | float) -> str:
 
     Raises CannotStart.
     """
-    address, key = access
-    with Client(address, authkey=key) as connection:
-        connection.send(request)
-        answer = connection.recv()
-    if isinstance(answer, Exception):
-        raise answer
-    assert isinstance(answer, str), answer
-    return answer
+    port, key = access
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(f"{key} {json.dumps(request)}\n".encode())
+        with connection.makefile() as answer:
+            found: dict[str, str] = json.loads(answer.read())
+    if "error" in found:
+        from ottla.testing import CannotStart  # imported here: few tests have one
+
+        raise CannotStart(found["error"])
+    return found["result"]
 
 
 def _name_after(request: pytest.FixtureRequest) -> str:

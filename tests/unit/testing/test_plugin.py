@@ -2,13 +2,16 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
+from ottla import pytest_plugin
 from ottla.testing import Broker
 
 ROOT = Path(__file__).parents[3]
@@ -114,3 +117,19 @@ def test_a_broker_that_cannot_start_fails_the_test_with_its_sentence(run):
     assert "1 error" in output
     assert "CannotStart: " in output
     assert "num.partitions" in output
+
+
+def test_a_silent_process_of_this_machine_delays_no_worker():
+    with ExitStack() as ends:
+        server = pytest_plugin._SharedBrokerServer(Broker)
+        ends.callback(server.pytest_unconfigure)
+        port, key = server.access
+        for beginning in (b"", b"x" * 30, key.encode()):
+            silent = ends.enter_context(socket.create_connection(("127.0.0.1", port)))
+            silent.sendall(beginning)
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.sendall(b'key "start"\n')
+            assert stranger.recv(1) == b""
+        address = pytest_plugin._ask(server.access, "start")
+        assert pytest_plugin._ask(server.access, "start") == address
+        assert "READY" not in pytest_plugin._ask(server.access, 0.0)
