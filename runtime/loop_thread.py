@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 import uvloop
@@ -27,6 +27,9 @@ class LoopThread:
         self._new_loop, self._new_runtime = new_loop, new_runtime
         self._started: Future[tuple[asyncio.AbstractEventLoop, ProductionRuntime]] = Future()
         self._stopping: asyncio.Event | None = None
+        #: The results that callers wait for; none of them is completed once the loop has ended.
+        self._pending: set[Future[Any]] = set()
+        self._has_ended = False
         # A daemon: a program that ends without `stop` does not wait for it.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -37,17 +40,32 @@ class LoopThread:
             raise
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine on the loop. [any thread]"""
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        """Run a coroutine on the loop. [any thread]
+
+        The future is cancelled if the loop ends before the coroutine. Raises RuntimeError if it has ended.
+        """
+        try:
+            future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        except RuntimeError:
+            work.close()
+            raise
+        self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
+        if self._has_ended:
+            future.cancel()
+        return future
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop, and wait for its result. [any thread but the loop's]
 
-        A wait that is interrupted, by Ctrl-C for instance, cancels the coroutine.
+        A wait that is interrupted, by Ctrl-C for instance, cancels the coroutine. Raises RuntimeError if the loop ends
+        meanwhile.
         """
         future = self.submit(work)
         try:
             return future.result()
+        except CancelledError as error:
+            raise RuntimeError(f"The thread {self._thread.name} has ended.") from error
         except BaseException:
             future.cancel()
             raise
@@ -76,6 +94,10 @@ class LoopThread:
             if self._started.done():
                 raise
             self._started.set_exception(error)  # no descriptor is left for a loop
+        finally:
+            self._has_ended = True
+            for future in list(self._pending):
+                future.cancel()
 
     async def _serve(self) -> None:
         try:

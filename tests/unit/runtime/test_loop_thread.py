@@ -42,6 +42,26 @@ def test_a_runtime_that_cannot_be_made_is_an_error_of_the_caller():
     assert "none" not in {each.name for each in threading.enumerate()}
 
 
+def test_a_caller_does_not_wait_for_a_loop_that_has_ended():
+    """A coroutine is submitted while the loop ends: nothing runs it any more."""
+    thread = LoopThread(name="ending")
+    ending, submitted = threading.Event(), threading.Event()
+
+    def hold():
+        ending.set()
+        submitted.wait(10)
+
+    thread.loop.call_soon_threadsafe(thread._stopping.set)
+    thread.loop.call_soon_threadsafe(hold)  # before the turn in which the loop stops
+    ending.wait(10)
+    futures = [thread.submit(asyncio.sleep(3600)) for _ in range(3)]
+    submitted.set()
+    thread.stop()
+    assert all(future.cancelled() for future in futures)
+    with pytest.raises(RuntimeError, match="closed"):
+        thread.call(asyncio.sleep(0))
+
+
 def test_what_fails_at_a_kill_is_not_reported(caplog):
     thread = LoopThread(name="killed")
     ended = threading.Event()
