@@ -17,8 +17,14 @@ from typing import ClassVar, Final, Self, cast
 from ottla.broker.roles.directories import CannotStart
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.load import load_config
-from ottla.testing.controlled_cluster import LIVENESS_MS, TIER_DEFAULTS, ControlledCluster, config_text
-from ottla.testing.controlled_node import ControlledNode
+from ottla.testing.controlled_cluster import (
+    LIVENESS_MS,
+    TIER_DEFAULTS,
+    ControlledAwaitables,
+    ControlledCluster,
+    config_text,
+)
+from ottla.testing.controlled_node import ControlledNode, NodeAwaitables
 from ottla.testing.held_port import HeldPort
 from ottla.testing.in_process import NodeLife
 
@@ -87,12 +93,13 @@ class Broker(ControlledNode, ControlledCluster):
             if self._holds_port and self._held is None:
                 self._held = _held(self._port)
                 self._port = self._held.port
-            return super().start()
+            self._begin_life()
         except BaseException:
             if is_first:
                 self._delete_folder()
                 self._release_port()
             raise
+        return self
 
     def stop(self) -> None:
         """Stop the broker, cleanly if its data stay, or delete its temporary folder. Raises FaultNeverStruck."""
@@ -104,6 +111,11 @@ class Broker(ControlledNode, ControlledCluster):
             ends.callback(self._end_node)
 
     # -- what it is -------------------------------------------------------------------------------------
+
+    @property
+    def aio(self) -> "BrokerAwaitables":
+        """The same methods as awaitables: `await broker.aio.values("orders")`."""
+        return BrokerAwaitables(self)
 
     @property
     def port(self) -> int:
@@ -118,6 +130,9 @@ class Broker(ControlledNode, ControlledCluster):
         return f"127.0.0.1:{self.port}"
 
     # -- inside -----------------------------------------------------------------------------------------
+
+    def _begin_life(self) -> None:
+        super().start()
 
     def _end_node(self) -> None:
         self.heal_stores()
@@ -144,6 +159,10 @@ class Broker(ControlledNode, ControlledCluster):
         held, self._held = self._held, None
         if held is not None:
             held.close()
+
+
+class BrokerAwaitables(NodeAwaitables, ControlledAwaitables):
+    """The methods of a broker as awaitables."""
 
 
 def _held(port: int) -> HeldPort:

@@ -28,11 +28,13 @@ from ottla.metadata.image import MetadataImage
 from ottla.protocol.errors import NotController
 from ottla.runtime.production import random_bytes, wall_clock_ms
 from ottla.storage.files import Files
+from ottla.testing.awaitables import AwaitableOf
 from ottla.testing.cluster_node import ClusterNode
 from ottla.testing.controlled_cluster import (
     LIVENESS_MS,
     STEP_S,
     TIER_DEFAULTS,
+    ControlledAwaitables,
     ControlledCluster,
     config_text,
 )
@@ -108,6 +110,11 @@ class Cluster(ControlledCluster):
                 ends.callback(node.heal_stores)
 
     # -- its nodes --------------------------------------------------------------------------------------
+
+    @property
+    def aio(self) -> "ClusterAwaitables":
+        """The same methods as awaitables: `await cluster.aio.kill(1)`."""
+        return ClusterAwaitables(self)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -365,6 +372,18 @@ class Cluster(ControlledCluster):
                 raise ClusterError(f"{problem} (waited {timeout_s:g} s)")
             time.sleep(_POLL_S)
         return found
+
+
+class ClusterAwaitables(ControlledAwaitables):
+    """The methods of a cluster of several nodes as awaitables."""
+
+    kill = AwaitableOf(Cluster.kill)
+    isolate = AwaitableOf(Cluster.isolate)
+    heal = AwaitableOf(Cluster.heal)
+    expire_session = AwaitableOf(Cluster.expire_session)
+    wait_for_leader = AwaitableOf(Cluster.wait_for_leader)
+    in_sync = AwaitableOf(Cluster.in_sync)
+    wait_until_in_sync = AwaitableOf(Cluster.wait_until_in_sync)
 
 
 class _Unflushed(Files):

@@ -3,40 +3,19 @@
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import wraps
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final, TypeVar
 
 from ottla.broker.network.client import Address
 from ottla.protocol.types import TopicPartition
 from ottla.runtime.loop_thread import LoopThread
-from ottla.testing.operations import PATIENCE_S, Operations, Record
+from ottla.testing.awaitables import AwaitableMethods, AwaitableOf
+from ottla.testing.operations import PATIENCE_S, ClusterError, Operations, Record
 
 T = TypeVar("T")
-#: The result of a method that is known by its name only.
-Result: TypeAlias = Any
-
-
-class Awaitables:
-    """The methods of a broker or cluster as awaitables: `await broker.aio.values("orders")`.
-
-    Each runs in a thread, so that the caller's loop goes on.
-    """
-
-    def __init__(self, methods: "ClusterMethods") -> None:
-        self._methods = methods
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        method = getattr(self._methods, name)
-        if name.startswith("_") or not callable(method):
-            raise AttributeError(f"{name} is no method that can be awaited.")
-
-        @wraps(method)
-        async def awaited(*args: object, **named: object) -> Result:
-            return await asyncio.to_thread(method, *args, **named)
-
-        return awaited
+#: How long an answer may take that is under way when the time of a method ends: its reason is better than none.
+_LAST_ANSWER_S: Final = 0.5
 
 
 class ClusterMethods(ABC):
@@ -53,8 +32,8 @@ class ClusterMethods(ABC):
         """The addresses for clients' `bootstrap.servers`: HOST:PORT,..."""
 
     @property
-    def aio(self) -> Awaitables:
-        """The same methods as awaitables."""
+    def aio(self) -> "Awaitables":
+        """The same methods as awaitables: `await broker.aio.values("orders")`."""
         return Awaitables(self)
 
     # -- configurations of clients ----------------------------------------------------------------------
@@ -151,7 +130,15 @@ class ClusterMethods(ABC):
 
     def wait_for_records(self, topic: str, count: int, *, timeout_s: float = PATIENCE_S) -> list[Record]:
         """Wait until the topic has at least `count` records, and return all."""
-        return self._do(lambda do: do.wait_for_records(topic, count, timeout_s=timeout_s))
+        return self._do(lambda do: do.wait_for_records(topic, count, timeout_s=timeout_s), timeout_s)
+
+    def records_since(
+        self, topic: str, count: int, *, since: Mapping[int, int], timeout_s: float = PATIENCE_S
+    ) -> list[Record]:
+        """Wait until the topic has at least `count` records from these offsets on, by partition, and return them."""
+        return self._do(
+            lambda do: do.wait_for_records(topic, count, since=since, timeout_s=timeout_s), timeout_s
+        )
 
     @contextmanager
     def recording(
@@ -165,18 +152,9 @@ class ClusterMethods(ABC):
 
         With `expected` values, the end waits for as many records, and raises AssertionError if others have arrived.
         """
-        before = self.end_offsets(topic) if topic in self.topics() else {}
-        arrived: list[Record] = []
-        yield arrived
-        count = len(expected or ())
-        if count or topic in self.topics():
-            arrived += self._do(
-                lambda do: do.wait_for_records(topic, count, since=before, timeout_s=timeout_s)
-            )
-        if expected is not None:
-            values = [each.encode() if isinstance(each, str) else each for each in expected]
-            wanted, found = sorted(values, key=repr), sorted((each.value for each in arrived), key=repr)
-            assert found == wanted, f"{topic}: {found} have arrived instead of {wanted}"
+        recording = _Recording(self, topic, expected, timeout_s)
+        yield recording.arrived
+        recording.end()
 
     def end_offsets(self, topic: str) -> dict[int, int]:
         """Return the log end offset, as consumers see it, of each partition."""
@@ -208,14 +186,15 @@ class ClusterMethods(ABC):
         self, group: str, *, members: int | None = None, timeout_s: float = PATIENCE_S
     ) -> None:
         """Wait until the group has finished its rebalance, and has that many members if a number is given."""
-        self._do(lambda do: do.wait_until_stable(group, members=members, timeout_s=timeout_s))
+        self._do(lambda do: do.wait_until_stable(group, members=members, timeout_s=timeout_s), timeout_s)
 
     def wait_for_commit(
         self, group: str, topic: str, offset: int, *, partition: int = 0, timeout_s: float = PATIENCE_S
     ) -> None:
         """Wait until the group has committed this offset, or a later one, of the partition."""
         self._do(
-            lambda do: do.wait_for_commit(group, topic, offset, partition=partition, timeout_s=timeout_s)
+            lambda do: do.wait_for_commit(group, topic, offset, partition=partition, timeout_s=timeout_s),
+            timeout_s,
         )
 
     def expire_member(self, group: str, client: str = "") -> list[str]:
@@ -228,13 +207,22 @@ class ClusterMethods(ABC):
 
     # -- inside -----------------------------------------------------------------------------------------
 
-    def _do(self, work: Callable[[Operations], Coroutine[Any, Any, T]]) -> T:
+    def _do(self, work: Callable[[Operations], Coroutine[Any, Any, T]], timeout_s: float = PATIENCE_S) -> T:
+        """Carry out work. Raises ClusterError, at the latest some time after `timeout_s`: a broker may not answer."""
         with self._starting:
             if self._thread is None or self._operations is None:
                 self._thread = LoopThread(name="ottla-testing")
                 self._operations = Operations(self._thread.runtime, self._addresses)
             thread, operations = self._thread, self._operations
-        return thread.call(work(operations))
+
+        async def in_time() -> T:
+            try:
+                async with asyncio.timeout(None if timeout_s is None else timeout_s + _LAST_ANSWER_S):
+                    return await work(operations)
+            except TimeoutError as error:
+                raise ClusterError(f"No broker has answered in time (waited {timeout_s:g} s).") from error
+
+        return thread.call(in_time())
 
     def _record_time_ms(self) -> int | None:
         """Return the time of records that are produced without one; None: the system's."""
@@ -251,3 +239,74 @@ class ClusterMethods(ABC):
         if thread is not None and operations is not None:
             thread.call(operations.close())
             thread.stop()
+
+
+class Awaitables(AwaitableMethods):
+    """The methods of any cluster as awaitables."""
+
+    create_topic = AwaitableOf(ClusterMethods.create_topic)
+    delete_topic = AwaitableOf(ClusterMethods.delete_topic)
+    topics = AwaitableOf(ClusterMethods.topics)
+    leader = AwaitableOf(ClusterMethods.leader)
+    move_leader = AwaitableOf(ClusterMethods.move_leader)
+    produce = AwaitableOf(ClusterMethods.produce)
+    records = AwaitableOf(ClusterMethods.records)
+    values = AwaitableOf(ClusterMethods.values)
+    wait_for_records = AwaitableOf(ClusterMethods.wait_for_records)
+    end_offsets = AwaitableOf(ClusterMethods.end_offsets)
+    start_offsets = AwaitableOf(ClusterMethods.start_offsets)
+    groups = AwaitableOf(ClusterMethods.groups)
+    members = AwaitableOf(ClusterMethods.members)
+    committed = AwaitableOf(ClusterMethods.committed)
+    lag = AwaitableOf(ClusterMethods.lag)
+    wait_until_stable = AwaitableOf(ClusterMethods.wait_until_stable)
+    wait_for_commit = AwaitableOf(ClusterMethods.wait_for_commit)
+    expire_member = AwaitableOf(ClusterMethods.expire_member)
+    reset = AwaitableOf(ClusterMethods.reset)
+
+    @asynccontextmanager
+    async def recording(
+        self,
+        topic: str,
+        expected: Sequence[str | bytes | None] | None = None,
+        *,
+        timeout_s: float = PATIENCE_S,
+    ) -> AsyncIterator[list[Record]]:
+        """Record what arrives in the topic within the `async with`; see `ClusterMethods.recording`."""
+        recording = await asyncio.to_thread(_Recording, self.cluster, topic, expected, timeout_s)
+        yield recording.arrived
+        await asyncio.to_thread(recording.end)
+
+    @property
+    def cluster(self) -> ClusterMethods:
+        """The cluster whose methods these are."""
+        assert isinstance(self.methods, ClusterMethods)
+        return self.methods
+
+
+class _Recording:
+    """The records that arrive in a topic from its creation to `end`."""
+
+    def __init__(
+        self,
+        cluster: ClusterMethods,
+        topic: str,
+        expected: Sequence[str | bytes | None] | None,
+        timeout_s: float,
+    ) -> None:
+        self._cluster, self._topic, self._expected, self._timeout_s = cluster, topic, expected, timeout_s
+        self._before = cluster.end_offsets(topic) if topic in cluster.topics() else {}
+        #: Filled by `end`.
+        self.arrived: list[Record] = []
+
+    def end(self) -> None:
+        """Read the records, and compare them to the expected ones. Raises AssertionError, ClusterError."""
+        topic, count = self._topic, len(self._expected or ())
+        if count or topic in self._cluster.topics():
+            self.arrived += self._cluster.records_since(
+                topic, count, since=self._before, timeout_s=self._timeout_s
+            )
+        if self._expected is not None:
+            values = [each.encode() if isinstance(each, str) else each for each in self._expected]
+            wanted, found = sorted(values, key=repr), sorted((each.value for each in self.arrived), key=repr)
+            assert found == wanted, f"{topic}: {found} have arrived instead of {wanted}"

@@ -1,6 +1,7 @@
 """One broker or controller of an `ottla.testing.Cluster`: `cluster.brokers[0]`, `cluster.broker(1)`."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -36,6 +37,8 @@ class ClusterNode(ControlledNode):
         self._cluster = cluster
         self._plan: NodePlan | None = None
         self._planned_config: BrokerConfig | None = None
+        #: Held while a life begins or ends, and while others learn that one has ended by itself.
+        self._changing = threading.RLock()
         #: Whether it was killed or isolated, or has failed, and was not started or healed since.
         self.was_lost = False
 
@@ -69,11 +72,17 @@ class ClusterNode(ControlledNode):
 
     def start(self) -> Self:
         """Start the node, with its data and at its port. Raises CannotStart, KafkaError."""
-        if not self.is_running:
-            super().start()
-            self.was_lost = False
-            self._cluster.on_started(self)
+        with self._changing:
+            if not self.is_running:
+                super().start()
+                self.was_lost = False
+                self._cluster.on_started(self)
         return self
+
+    def stop(self) -> None:
+        """Stop the node cleanly."""
+        with self._changing:
+            super().stop()
 
     def kill(self) -> None:
         """End the node at once, as SIGKILL does; others lead its partitions when this returns. `start` goes on."""
@@ -82,8 +91,9 @@ class ClusterNode(ControlledNode):
 
     def die(self) -> None:
         """End the node at once, and leave it to the controller to notice it by the session's timeout."""
-        self.was_lost = True
-        super().kill()
+        with self._changing:
+            self.was_lost = True
+            super().kill()
 
     def isolate(self) -> None:
         """Break all connections of the node, and refuse new ones; others lead its partitions when this returns."""
@@ -129,7 +139,10 @@ class ClusterNode(ControlledNode):
         life = self.life
         if life is None:
             return True
-        known = life.ask(lambda: life.node.broker.metadata.image.brokers.get(broker_id))
+        try:
+            known = life.ask(lambda: life.node.broker.metadata.image.brokers.get(broker_id))
+        except RuntimeError:  # it ends itself
+            return True
         return known is None or known.is_fenced
 
     def reset_faults(self, *, verify: bool) -> None:
@@ -151,8 +164,11 @@ class ClusterNode(ControlledNode):
         assert self._planned_config is not None, "planned by the cluster's start"
         return self._planned_config
 
-    def _on_failure(self) -> None:
-        self._lost()
+    def _on_failure(self, life: NodeLife) -> None:
+        """Let others lead, unless the test has already started or stopped the node. Called in a thread of its own."""
+        with self._changing:
+            if self._life is life:
+                self._lost()
 
     def _lost(self) -> None:
         self.was_lost = True

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from ottla.runtime.production import wall_clock_ms
-from ottla.testing.cluster_methods import ClusterMethods
+from ottla.testing.awaitables import AwaitableOf
+from ottla.testing.cluster_methods import Awaitables, ClusterMethods
 from ottla.testing.in_process import NodeLife
 from ottla.testing.network import Clock
 
@@ -126,7 +127,8 @@ class ControlledCluster(ClusterMethods):
         Returns when retention has been applied to all logs; a paused node does the same when it goes on. The clocks of
         clients do not move.
         """
-        for number, step_s in enumerate(_steps(((days * 24 + hours) * 60 + minutes) * 60 + seconds)):
+        lead_s = duration_s(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        for number, step_s in enumerate(_steps(lead_s)):
             if number:
                 self._settle()
             lives = self._lives()
@@ -159,15 +161,29 @@ class ControlledCluster(ClusterMethods):
             self._folder = None
 
 
+class ControlledAwaitables(Awaitables):
+    """The methods of a cluster that a test controls as awaitables."""
+
+    start = AwaitableOf(ControlledCluster.start)
+    stop = AwaitableOf(ControlledCluster.stop)
+    advance = AwaitableOf(ControlledCluster.advance)
+
+
 def config_text(value: object) -> str:
     """Return a value of a configuration as Kafka writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _steps(duration_s: float) -> Iterator[float]:
-    if duration_s < 0:
+def duration_s(*, days: float, hours: float, minutes: float, seconds: float) -> float:
+    """Return how far a clock is to be moved, in seconds. Raises ValueError if that would be back."""
+    lead_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    if lead_s < 0:
         raise ValueError("The clock cannot be moved back: give a positive time.")
-    while duration_s > 0:
-        step_s = min(duration_s, STEP_S)
+    return lead_s
+
+
+def _steps(lead_s: float) -> Iterator[float]:
+    while lead_s > 0:
+        step_s = min(lead_s, STEP_S)
         yield step_s
-        duration_s -= step_s
+        lead_s -= step_s

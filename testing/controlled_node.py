@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -11,10 +12,12 @@ from typing import Final, Self
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.remote.errors import MetadataNotReady
+from ottla.testing.awaitables import AwaitableMethods, AwaitableOf
 from ottla.testing.disk import Disk
 from ottla.testing.faults import Fault, Faults
 from ottla.testing.in_process import NodeLife, Surroundings
 from ottla.testing.network import Clock, Network
+from ottla.testing.operations import PATIENCE_S, ClusterError
 from ottla.testing.segments import SegmentCopy, segments_of
 from ottla.testing.tier import FaultyStore, Tier
 
@@ -49,6 +52,11 @@ class ControlledNode(ABC):
     @abstractmethod
     def _node_config(self) -> BrokerConfig:
         """Return the configuration for the next start. Raises InvalidConfig."""
+
+    @property
+    def aio(self) -> "NodeAwaitables":
+        """The same methods as awaitables: `await node.aio.kill()`."""
+        return NodeAwaitables(self)
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -143,16 +151,22 @@ class ControlledNode(ABC):
     def segments(self, topic: str, partition: int = 0) -> list[SegmentCopy]:
         """Return the segments of this node's replica in both tiers, by base offset.
 
-        A segment that is in both is there twice. Raises KafkaError if the node has no replica.
+        A segment that is in both is there twice. Raises KafkaError if the node has no replica, RuntimeError if it is
+        paused, ClusterError if it does not know the remote tier in time.
         """
         life = self._running
+        if life.is_paused:
+            raise RuntimeError("segments: the broker is paused; call resume() first.")
 
         async def find() -> list[SegmentCopy]:
+            deadline_s = time.monotonic() + PATIENCE_S
             while True:
                 try:
                     return segments_of(life.node.broker, topic, partition)
-                except MetadataNotReady:  # after a start it is read from its topic
-                    await asyncio.sleep(_POLL_S)
+                except MetadataNotReady as error:  # after a start it is read from its topic
+                    if time.monotonic() >= deadline_s:
+                        raise ClusterError(f"{error} (waited {PATIENCE_S:g} s)") from error
+                await asyncio.sleep(_POLL_S)
 
         return life.call(find())
 
@@ -171,8 +185,8 @@ class ControlledNode(ABC):
         if life is not None:
             end(life)
 
-    def _on_failure(self) -> None:
-        """Do nothing: the node has ended by itself. Called in a thread of its own."""
+    def _on_failure(self, life: NodeLife) -> None:
+        """Do nothing: the node has ended this life by itself. Called in a thread of its own."""
         return
 
     def heal_stores(self) -> None:
@@ -185,3 +199,21 @@ class ControlledNode(ABC):
         with ExitStack() as resets:  # all of them, also behind one that raises
             for faults in (self.faults, self.disk, self.tier):
                 resets.callback(faults.reset, verify=self._strict)
+
+
+class NodeAwaitables(AwaitableMethods):
+    """The methods of a node as awaitables."""
+
+    start = AwaitableOf(ControlledNode.start)
+    stop = AwaitableOf(ControlledNode.stop)
+    restart = AwaitableOf(ControlledNode.restart)
+    kill = AwaitableOf(ControlledNode.kill)
+    pause = AwaitableOf(ControlledNode.pause)
+    resume = AwaitableOf(ControlledNode.resume)
+    isolate = AwaitableOf(ControlledNode.isolate)
+    heal = AwaitableOf(ControlledNode.heal)
+    segments = AwaitableOf(ControlledNode.segments)
+    inject_error = AwaitableOf(ControlledNode.inject_error)
+    delay_on = AwaitableOf(ControlledNode.delay_on)
+    disconnect_on = AwaitableOf(ControlledNode.disconnect_on)
+    blackhole_client = AwaitableOf(ControlledNode.blackhole_client)

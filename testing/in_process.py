@@ -48,11 +48,12 @@ class NodeLife:
         around: Surroundings,
         *,
         name: str,
-        on_failure: Callable[[], None] = lambda: None,
+        on_failure: "Callable[[NodeLife], None]" = lambda _: None,
     ) -> None:
         """Start the node; returns when it serves. Raises CannotStart, and then nothing is left.
 
-        `on_failure` is called in a thread of its own when the node has ended because it could not continue.
+        `on_failure` is called in a thread of its own, with this life, when the node has ended because it could not
+        continue.
         """
         self.files = MortalFiles(around.disk)
         #: The reason for which the node has ended by itself; None: it has not.
@@ -213,4 +214,4 @@ class NodeLife:
 
     def _end_failed(self) -> None:
         self.kill()
-        self._on_failure()
+        self._on_failure(self)

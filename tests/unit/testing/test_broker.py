@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import threading
+import time
 from contextlib import suppress
 
 import pytest
@@ -215,6 +216,20 @@ def test_a_paused_broker_answers_no_request(broker):
     broker.resume()
     asking.join(10)
     assert found == [[b"x"]]
+
+
+def test_a_paused_broker_is_waited_for_no_longer_than_the_test_allows(broker):
+    broker.produce("t", "x")
+    broker.pause()
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"segments: the broker is paused; call resume\(\) first\."):
+        broker.segments("t")
+    with pytest.raises(ClusterError, match=r"No broker has answered in time \(waited 0\.1 s\)"):
+        broker.wait_for_records("t", 2, timeout_s=0.1)
+    assert time.monotonic() - began < 5  # and not the ten seconds of a request
+    broker.resume()
+    with pytest.raises(ClusterError, match=r"Topic t has 1 records instead of 2\. \(waited 0\.1 s\)"):
+        broker.wait_for_records("t", 2, timeout_s=0.1)
 
 
 async def test_within_the_callers_loop():

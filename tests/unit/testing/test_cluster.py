@@ -177,3 +177,13 @@ def test_data_that_are_kept_serve_another_cluster(tmp_path):
     with Cluster(2, data_dir=tmp_path / "kept") as cluster:
         assert cluster.values("t") == [b"x"]
         assert cluster.bootstrap_servers == ports
+
+
+def test_a_failure_that_is_noticed_late_does_not_fence_a_broker_that_runs_again(cluster):
+    """The thread that ends a failed node is slower than the test, which has started the node meanwhile."""
+    broker = cluster.brokers[0]
+    failed = broker.life
+    broker.kill()
+    broker.start()
+    failed._end_failed()
+    assert not broker.was_lost
