@@ -2,9 +2,11 @@
 
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +44,17 @@ _INPUT_BYTES: Final = 4096
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a configuration; may be repeated."
 )
 @click.option("--until-stdin-ends", is_flag=True, help="Stop when the standard input ends.")
+@click.option("--not-started", is_flag=True, help="Wait for the call `start`: faults can be armed before it.")
+@click.option(
+    "--clock-ahead",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="SECONDS",
+    help="Start with a moved clock.",
+)
+@click.option(
+    "--delete", type=click.Path(file_okay=False, path_type=Path), help="Delete this folder at the end."
+)
 def start_test_broker(
     port: int,
     control_port: int,
@@ -49,6 +62,9 @@ def start_test_broker(
     tier: str | None,
     overrides: tuple[str, ...],
     until_stdin_ends: bool,
+    not_started: bool,
+    clock_ahead: float,
+    delete: Path | None,
 ) -> None:
     """Start a broker that a test controls over HTTP: its faults, its disk, its clock, its life.
 
@@ -60,27 +76,36 @@ def start_test_broker(
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     allow_open_files()
     stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    # SIGHUP is sent by the kernel to a process that is stopped by SIGSTOP when its parent has died.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda _number, _frame: stopping.set())
     if until_stdin_ends:
         threading.Thread(
             target=_wait_for_end_of_input, args=(stopping,), name="ottla-stdin", daemon=True
         ).start()
     try:
-        config = parse_settings(overrides)
-        with Broker(config=config, port=port, data_dir=data_dir, tier=tier or False) as broker:
+        broker = Broker(config=parse_settings(overrides), port=port, data_dir=data_dir, tier=tier or False)
+        broker.clock.ahead_s = clock_ahead
+        with ExitStack() as ends:
+            if not not_started:
+                broker.start()
+            ends.push(broker)
             server = ControlServer(ControlCalls(broker), port=control_port)
-            try:
-                click.echo(
-                    f"READY bootstrap={broker.bootstrap_servers} control=http://127.0.0.1:{server.port} "
-                    f"data={broker.data_dir}; stop: Ctrl-C"
-                )
-                sys.stdout.flush()
-                stopping.wait()
-            finally:
-                server.close()
+            ends.callback(server.close)
+            control = f"http://127.0.0.1:{server.port}"
+            click.echo(
+                f"CONTROL {control}"
+                if not_started
+                else f"READY bootstrap={broker.bootstrap_servers} control={control} data={broker.data_dir}; "
+                "stop: Ctrl-C"
+            )
+            sys.stdout.flush()
+            stopping.wait()
     except (CannotStart, KafkaError, FaultNeverStruck, OSError) as error:
         raise click.ClickException(str(error)) from None
+    finally:
+        if delete is not None:
+            shutil.rmtree(delete, ignore_errors=True)
 
 
 def _wait_for_end_of_input(stopping: threading.Event) -> None:

@@ -129,7 +129,7 @@ class ControlCalls:
     # -- faults -----------------------------------------------------------------------------------------
 
     def _new_fault_call(self, create: Callable[..., Fault]) -> Callable[..., Json]:
-        def call(seed: int = 0, **arguments: Json) -> Json:
+        def call(seed: int = 0, calls: int = 0, struck: int = 0, **arguments: Json) -> Json:
             arming = {name: arguments.pop(name) for name in _ARMING if name in arguments}
             if len(arming) != 1:
                 raise InvalidCall(f"Say how often the fault strikes, by one of {', '.join(_ARMING)}.")
@@ -146,6 +146,7 @@ class ControlCalls:
                         fault.with_probability(argument, seed=seed)
                     case _:
                         getattr(fault, how)(argument)
+                fault.continue_from(calls=calls, struck=struck)
             except (TypeError, ValueError):
                 self._broker.faults.forget(fault)  # it was never armed, which a reset would complain of
                 raise
@@ -156,9 +157,15 @@ class ControlCalls:
     def _new_lasting_call(self, name: str) -> Callable[..., Json]:
         owner, _, method = name.partition("/")
         begin: Callable[..., LastingFault] = getattr(getattr(self._broker, owner), method)
+
+        def call(*arguments: float, strict: bool, struck: int) -> Json:
+            fault = begin(*arguments, strict=strict)
+            fault.continue_from(struck=struck)
+            return self._numbered(fault)
+
         if method == "slow":
-            return lambda seconds, strict=True: self._numbered(begin(seconds, strict=strict))
-        return lambda strict=True: self._numbered(begin(strict=strict))
+            return lambda seconds, strict=True, struck=0: call(seconds, strict=strict, struck=struck)
+        return lambda strict=True, struck=0: call(strict=strict, struck=struck)
 
     def _numbered(self, fault: Fault | LastingFault) -> Json:
         number = next(self._numbers)

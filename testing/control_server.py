@@ -29,6 +29,8 @@ from ottla.testing.operations import ClusterError
 logger: Final = logging.getLogger(__name__)
 
 _MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+#: The most digits of a Content-Length that are read: Python refuses to convert 4,300.
+_MAX_DIGITS: Final = 20
 #: How long a connection may be silent.
 _SILENCE_S: Final = 60.0
 #: What a caller has to know, in a sentence, and no defect.
@@ -71,11 +73,12 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._is_local():
             return
         size = self.headers.get("Content-Length", "")
-        if not size.isdecimal() or int(size) > _MAX_BODY_BYTES:
+        if not size.isdecimal() or len(size) > _MAX_DIGITS or int(size) > _MAX_BODY_BYTES:
             self.close_connection = True
+            found = size if len(size) <= _MAX_DIGITS else f"{size[:_MAX_DIGITS]}..."
             self._refuse(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"A call has a Content-Length of at most {_MAX_BODY_BYTES} bytes, not {size or 'none'}.",
+                f"A call has a Content-Length of at most {_MAX_BODY_BYTES} bytes, not {found or 'none'}.",
             )
             return
         body = self.rfile.read(int(size))

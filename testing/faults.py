@@ -159,6 +159,22 @@ class Fault:
         """Forget the requests so far: it is armed now. Called with the lock held."""
         self._calls = self._struck = 0
 
+    def continue_from(self, *, calls: int, struck: int) -> None:
+        """Continue a fault of a process that has ended, which had counted these requests since it was armed."""
+        self._faults.continue_from(self, calls=calls, struck=struck)
+
+    def count(self, *, calls: int, struck: int) -> None:
+        """Count these requests, as if they had arrived. Called with the lock held."""
+        assert self._is_due is not None
+        for number in range(1, calls + 1):
+            self._is_due(number)  # a probability draws
+        self._calls, self._struck = calls, struck
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no further request can meet it."""
+        return self._last_call is not None and self._calls >= self._last_call
+
     def concerns(self, header: RequestHeader) -> bool:
         """Whether the request is one of the API, or of the client."""
         return self._api in (None, header.api_key) and self._client in (header.client_id or "")
@@ -169,7 +185,7 @@ class Fault:
             return None
         assert self._is_due is not None
         self._calls += 1
-        if self._last_call is not None and self._calls >= self._last_call:
+        if self.is_exhausted:
             self._faults.armed.pop(self, None)
         if not self._is_due(self._calls):
             return None
@@ -293,6 +309,13 @@ class Faults:
         with self._lock:
             fault.reset_counts()
             self.armed[fault] = None
+
+    def continue_from(self, fault: Fault, *, calls: int, struck: int) -> None:
+        """Count requests that another process has received, for a fault that is armed."""
+        with self._lock:
+            fault.count(calls=calls, struck=struck)
+            if fault.is_exhausted:
+                self.armed.pop(fault, None)
 
     def disarm(self, fault: Fault) -> None:
         """Let no further request meet the fault, and break the connections that it has silenced."""

@@ -54,6 +54,10 @@ class LastingFault:
                 f"{self._what} was never met by an operation. Pass strict=False if that may be."
             )
 
+    def continue_from(self, *, struck: int) -> None:
+        """Continue a fault of a process that has ended, which so many operations had met."""
+        self._struck += struck
+
     def strike(self) -> None:
         """Count an operation that has met it. [any thread]"""
         self._struck += 1

@@ -1,7 +1,10 @@
-"""Faults of a broker in another process: created and armed there by calls, and asked for their counts."""
+"""Faults of a broker in another process: created and armed there by calls, and asked for their counts.
 
-from collections.abc import Callable, Mapping
-from typing import Any, Self, TypeAlias
+They outlive the process: before it is killed or paused their counts are kept, and the next process continues them.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, Self, TypeAlias
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.error_code import ErrorCode
@@ -12,8 +15,20 @@ from ottla.testing.tier import Tier
 
 #: The result of a call, whose structure the caller knows.
 Result: TypeAlias = Any
-#: Carries out a call of `ottla.testing.control_calls` in the other process: (name, **arguments) -> result.
-Call: TypeAlias = Callable[..., Result]
+
+
+class Control(Protocol):
+    """The calls of `ottla.testing.control_calls` in the other process."""
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether the process can be called: it runs, and is not paused."""
+
+    def call(self, name: str, /, **arguments: object) -> Result:
+        """Carry out a call, and return its result."""
+
+    def call_or_later(self, name: str, /, **arguments: object) -> None:
+        """Carry out a call, at once or when a paused process is resumed; a process that has ended does not."""
 
 
 class RemoteFault(Fault):
@@ -24,11 +39,13 @@ class RemoteFault(Fault):
     ) -> None:
         """`name` and `arguments` are the call that creates it there, without saying how often it strikes."""
         super().__init__(faults, what, _never, api=None, client="", strict=strict)
-        self._remote = faults
+        self._control = faults.control
         self._call = name, arguments
+        self._how: Mapping[str, object] = {}
         self._number: int | None = None
-        #: Its state when it was disarmed.
-        self._final: Mapping[str, Result] | None = None
+        #: Its state when the process was asked last.
+        self._seen: Mapping[str, Result] = {}
+        self._is_disarmed = False
 
     def times(self, count: int) -> Self:
         """Strike the first `count` requests."""
@@ -63,29 +80,43 @@ class RemoteFault(Fault):
 
     def end_there(self) -> None:
         """Disarm it in the broker's process, and keep its counts."""
-        if self._number is not None and self._final is None:
-            self._final = _last_state(self._remote.call, self._number)
+        if self._number is not None and not self._is_disarmed:
+            self.keep_counts()
+            self._control.call_or_later("disarm", fault=self._number)
+            self._is_disarmed, self._seen = True, {**self._seen, "is_armed": False}
+
+    def keep_counts(self) -> None:
+        """Ask the process for its state, if it can answer."""
+        if self._number is not None and not self._is_disarmed and self._control.can_answer:
+            self._seen = self._control.call("fault", fault=self._number)
+
+    def begin_again(self) -> None:
+        """Continue it in a new process."""
+        if self._number is not None and not self._is_disarmed:
+            counts = {name: self._seen.get(name, 0) for name in ("calls", "struck")}
+            self._number = self._begin(**self._how, **counts)
 
     def _arm_there(self, **how: object) -> Self:
-        name, arguments = self._call
-        answer = self._remote.call(name, strict=self.is_strict, **arguments, **how)
-        self._number, self._final = answer["fault"], None
+        self._number, self._how = self._begin(**how), how
+        self._is_disarmed, self._seen = False, {}
         self._is_due = lambda _: True
         return self
 
+    def _begin(self, **how: object) -> int:
+        name, arguments = self._call
+        return int(self._control.call(name, strict=self.is_strict, **arguments, **how)["fault"])
+
     def _state(self) -> Mapping[str, Result]:
-        if self._final is not None or self._number is None:
-            return self._final or {}
-        found: Mapping[str, Result] = self._remote.call("fault", fault=self._number)
-        return found
+        self.keep_counts()
+        return self._seen
 
 
 class RemoteFaults(Faults):
     """The faults between clients and a broker in another process."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, control: Control) -> None:
         super().__init__()
-        self.call = call
+        self.control = control
 
     def inject_error(
         self, api: str | ApiKey, error: str | ErrorCode, *, client: str = "", strict: bool = True
@@ -119,6 +150,19 @@ class RemoteFaults(Faults):
         for fault in list(self._created):
             self.disarm(fault)
 
+    def keep_counts(self) -> None:
+        """Ask for the counts of all faults: the process will not answer from now on."""
+        for fault in self._remote_faults():
+            fault.keep_counts()
+
+    def begin_again(self) -> None:
+        """Continue all faults that are armed in a new process."""
+        for fault in self._remote_faults():
+            fault.begin_again()
+
+    def _remote_faults(self) -> list[RemoteFault]:
+        return [each for each in self._created if isinstance(each, RemoteFault)]
+
     def _instead_of(self, local: Fault, name: str, **arguments: object) -> Fault:
         """Return the fault in the other process for one of this process, which has checked the arguments."""
         self.forget(local)
@@ -130,65 +174,85 @@ class RemoteFaults(Faults):
 class RemoteLastingFault(LastingFault):
     """A fault of a disk or an object store whose broker is another process."""
 
-    def __init__(self, faults: "_RemoteLasting", what: str, number: int, *, strict: bool) -> None:
-        super().__init__(faults, what, strict=strict)
-        self._remote = faults
-        self._number = number
-        self._final: int | None = None
+    def __init__(self, faults: "_RemoteLasting", name: str, *arguments: float, strict: bool) -> None:
+        """`name` and `arguments` are the method that begins it, and what it was called with."""
+        super().__init__(faults, faults.text_of(name, *arguments), strict=strict)
+        self._control = faults.control
+        self._path = f"{faults.path}/{name}"
+        self._named = dict(zip(("seconds",), arguments, strict=False))
+        self._number = self._begin()
 
     @property
     def struck(self) -> int:
         """The operations that have met it."""
-        if self._final is not None:
-            return self._final
-        return int(self._remote.call("fault", fault=self._number)["struck"])
+        self.keep_counts()
+        return self._struck
 
     def heal(self) -> None:
         """End the fault; operations that it delays go on at once."""
-        if self._final is None:
-            self._final = int(_last_state(self._remote.call, self._number).get("struck", 0))
+        if self.is_active:
+            self.keep_counts()
+            self._control.call_or_later("disarm", fault=self._number)
         super().heal()
+
+    def keep_counts(self) -> None:
+        """Ask the process how many operations have met it, if it can answer."""
+        if self.is_active and self._control.can_answer:
+            self._struck = int(self._control.call("fault", fault=self._number)["struck"])
+
+    def begin_again(self) -> None:
+        """Continue it in a new process."""
+        if self.is_active:
+            self._number = self._begin(struck=self._struck)
+
+    def _begin(self, **counts: int) -> int:
+        return int(self._control.call(self._path, strict=self.is_strict, **self._named, **counts)["fault"])
 
 
 class _RemoteLasting(LastingFaults):
     """The faults of a disk or an object store whose broker is another process."""
 
-    call: Call
+    control: Control
     #: The first part of its calls: "disk" or "tier".
     path: str
 
     def begin(self, name: str, *arguments: float, strict: bool) -> LastingFault:
         """Begin the fault of the method `name`, which was called with these arguments."""
-        named = dict(zip(("seconds",), arguments, strict=False))
-        answer = self.call(f"{self.path}/{name}", strict=strict, **named)
-        fault = RemoteLastingFault(self, self.text_of(name, *arguments), answer["fault"], strict=strict)
+        fault = RemoteLastingFault(self, name, *arguments, strict=strict)
         self.remember(fault)
         return fault
+
+    def keep_counts(self) -> None:
+        """Ask how many operations have met each fault: the process will not answer from now on."""
+        for fault in self._remote_faults():
+            fault.keep_counts()
+
+    def begin_again(self) -> None:
+        """Continue all faults that are not healed in a new process."""
+        for fault in self._remote_faults():
+            fault.begin_again()
+
+    def _remote_faults(self) -> list[RemoteLastingFault]:
+        return [each for each in self._begun if isinstance(each, RemoteLastingFault)]
 
 
 class RemoteDisk(_RemoteLasting, Disk):
     """The disk of a broker in another process."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, control: Control) -> None:
         super().__init__()
-        self.call, self.path = call, "disk"
+        self.control, self.path = control, "disk"
 
 
 class RemoteTier(_RemoteLasting, Tier):
-    """The object store of a broker in another process."""
+    """The object store of a broker in another process.
 
-    def __init__(self, call: Call) -> None:
+    A store that was emptied is empty again when another process continues, with the copies that were made meanwhile.
+    """
+
+    def __init__(self, control: Control) -> None:
         super().__init__()
-        self.call, self.path = call, "tier"
-
-
-def _last_state(call: Call, number: int) -> Mapping[str, Result]:
-    """Disarm a fault, and return its state; empty if the process has ended, and its counts with it."""
-    try:
-        found: Mapping[str, Result] = call("disarm", fault=number)
-    except RuntimeError:
-        return {}
-    return found
+        self.control, self.path = control, "tier"
 
 
 def _never(*_: object) -> None:

@@ -122,6 +122,7 @@ def test_refusals_are_sentences(call):
     assert call.send("POST", "/topics", b"{")[0] == 400
     assert call.send("POST", "/topics", b"{}", {"Content-Type": "text/plain"})[0] == 415
     assert call.send("POST", "/topics", b"", {"Content-Length": "99999999999"})[0] == 413
+    assert call.send("POST", "/topics", b"", {"Content-Length": "9" * 5000})[0] == 413
     assert call.send("GET", "/topics")[0] == 405
     assert call.send("POST", "/topics", b"{}", {"Host": "page.example:80"})[0] == 403
 
