@@ -7,9 +7,15 @@ as `traces/ROOM/NAME.js`, an assignment, and beside it as JSON for other program
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
+from ottla import web
 from ottla.stories.trace import Index, Trace, to_json
 from ottla.stories.traces import index_of
+
+#: The page of the player; the files of a broker's live page, which a site without a broker has not.
+_PAGE: Final = "play.html"
+_LIVE: Final = "live"
 
 
 def trace_files(trace: Trace) -> Iterator[tuple[str, bytes]]:
@@ -26,8 +32,17 @@ def index_files(index: Index) -> Iterator[tuple[str, bytes]]:
     yield "traces/index.js", b"ottla.index = " + data + b";\n"
 
 
+def player_files() -> Iterator[tuple[str, str, bytes]]:
+    """Yield the name, the content type and the content of the player's files; its page is `index.html`."""
+    for name, content_type, data in web.files():
+        if not name.startswith(_LIVE):
+            yield "index.html" if name == _PAGE else name, content_type, data
+
+
 def site_files(traces: Sequence[Trace]) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the content of every file of the site."""
+    for name, _, data in player_files():
+        yield name, data
     yield from index_files(index_of(traces))
     for trace in traces:
         yield from trace_files(trace)

@@ -124,6 +124,7 @@ class Tier:
     #: The end of what finished copies have, whatever their lineage.
     end_offset: int
     copies: list[Copy]
+    #: The keys of the segments in the store; their indexes are beside them.
     objects: list[str]
     is_answering: bool
 

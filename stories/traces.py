@@ -1,12 +1,10 @@
 """The trace of a story with its planted bugs, and the index of all."""
 
-import tomllib
-from collections.abc import Iterable
-from importlib.resources import files
-from typing import Any
+from collections.abc import Sequence
 
 from ottla.stories import catalog, planting, script
 from ottla.stories.catalog import Story
+from ottla.stories.hour import lessons
 from ottla.stories.recording import record
 from ottla.stories.trace import Entry, Index, Trace
 
@@ -25,8 +23,9 @@ def trace_of(story: Story) -> Trace:
     )
 
 
-def index_of(traces: Iterable[Trace], *, run: str | None = None) -> Index:
+def index_of(traces: Sequence[Trace], *, run: str | None = None) -> Index:
     """Return the index of these traces."""
+    by_name = {trace.name: trace.steps for trace in traces}
     return Index(
         stories=[
             Entry(
@@ -39,7 +38,7 @@ def index_of(traces: Iterable[Trace], *, run: str | None = None) -> Index:
             )
             for trace in traces
         ],
-        hour=hour(),
+        hour=lessons(by_name),
         run=run,
     )
 
@@ -47,10 +46,3 @@ def index_of(traces: Iterable[Trace], *, run: str | None = None) -> Index:
 def all_traces() -> list[Trace]:
     """Return the traces of all stories."""
     return [trace_of(catalog.story(name)) for name in catalog.names()]
-
-
-def hour() -> list[dict[str, Any]]:
-    """Return the guided hour, which `hour.toml` has; empty without the file."""
-    file = files("ottla.stories").joinpath("hour.toml")
-    found: list[dict[str, Any]] = tomllib.loads(file.read_text())["hour"] if file.is_file() else []
-    return found

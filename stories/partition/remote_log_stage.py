@@ -36,9 +36,11 @@ from ottla.remote.segment_metadata import (
 )
 from ottla.runtime import Pool
 from ottla.storage.log import Log
+from ottla.stories.partition import tier_rules, tier_state
 from ottla.stories.partition.remote_tier import TIERED, RemoteTier
 from ottla.stories.partition.replica_stage import ORDERS, ReplicaStage
 from ottla.stories.partition.replicas import TOPIC_ID, ReplicaCluster
+from ottla.stories.trace import Step
 
 _PARTITION = TopicIdPartition(TOPIC_ID, ORDERS)
 _SECONDS = {"ms": 0.001, "s": 1, "min": 60, "h": 3600}
@@ -163,18 +165,39 @@ class RemoteLogStage(ReplicaStage):
             match change:
                 case RemoteLogSegmentMetadata():
                     number = self._numbers.setdefault(change.segment_id, len(self._numbers) + 1)
-                    self.show(
-                        f"{self.name_of(change.broker_id)}: copy {number} is {change.state.name}, {_range(change)}"
-                    )
+                    what = f"copy {number} is {change.state.name}, {_range(change)}"
+                    self._show_change(change, what)
                 case RemoteLogSegmentMetadataUpdate():
                     number = self._numbers[change.segment_id]
-                    self.show(f"{self.name_of(change.broker_id)}: copy {number} is {change.state.name}")
+                    self._show_change(change, f"copy {number} is {change.state.name}")
         self._seen = len(self.tier.log.changes)
         for name in self._up():
             start = self.partition(name).log.log_start_offset
             if self._log_starts.get(name, 0) != start:
-                self.show(f"{name}: log start offset {start}")
+                line = f"{name}: log start offset {start}"
+                self.show(line)
+                self.note_rule(name, line, tier_rules.LOG_START)
             self._log_starts[name] = start
+
+    def _show_change(
+        self, change: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate, what: str
+    ) -> None:
+        name = self.name_of(change.broker_id)
+        line = f"{name}: {what}"
+        self.show(line)
+        self.note_rule(name, line, tier_rules.STATES[change.state])
+
+    def observe(self, step: Step) -> None:
+        """Write the replicas, the remote tier and the verdict into a step."""
+        super().observe(step)
+        if self._folder is not None:
+            step.tier = tier_state.tier_of(
+                self.tier.copies(),
+                number_of=self._numbers.__getitem__,
+                name_of=self.name_of,
+                objects=(key for key, *_ in self.tier.store.store.list()),
+                is_answering=all(own.store.failure is None for own in self.tier.brokers.values()),
+            )
 
     def _show_tiers(self) -> None:
         self._show()

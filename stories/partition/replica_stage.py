@@ -291,8 +291,7 @@ class ReplicaStage(Stage):
                 members = " ".join(self.name_of(member) for member in sorted(isr))
                 what = f"{self.name_of(broker.node_id)}: the ISR is {members}"
                 self.show(what)
-                if self.is_recorded:
-                    self._note(self.name_of(broker.node_id), what, replica_rules.IN_SYNC)
+                self.note_rule(self.name_of(broker.node_id), what, replica_rules.IN_SYNC)
             for broker in self.cluster.brokers.values():
                 if broker.is_up:
                     broker.checkpoint()
@@ -463,10 +462,12 @@ class ReplicaStage(Stage):
         if kind == "response":
             for row in _rows(body):
                 if (applied := _rule_of(row)) is not None:
-                    self._note(sender, line, applied)
+                    self.note_rule(sender, line, applied)
 
-    def _note(self, name: str, line: str, applied: replica_rules.Applied) -> None:
-        self.events.append(rules.event(name, line, applied[0], replica_rules.place(applied)))
+    def note_rule(self, name: str, line: str, applied: replica_rules.Applied) -> None:
+        """Note what a replica does for the trace, and the rule that it applies."""
+        if self.is_recorded:
+            self.events.append(rules.event(name, line, applied[0], replica_rules.place(applied)))
 
     def _on_truncation(self, replica: FollowerReplica, offset: int) -> None:
         end = replica.log.log_end_offset

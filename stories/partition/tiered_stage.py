@@ -31,9 +31,11 @@ from ottla.replication.replica_selector import LocalAwareRackReplicaSelector
 from ottla.runtime import Pool
 from ottla.storage.log import Log
 from ottla.storage.remote_restart import RemoteState
+from ottla.stories.partition import tier_rules, tier_state
 from ottla.stories.partition.replica_stage import ORDERS, ReplicaStage
 from ottla.stories.partition.replicas import TOPIC_ID
 from ottla.stories.partition.tiered_replicas import TieredCluster
+from ottla.stories.trace import Step
 
 _PARTITION = TopicIdPartition(TOPIC_ID, ORDERS)
 _RESTART = FollowerReplica.restart_from_remote
@@ -49,6 +51,7 @@ class TieredStage(ReplicaStage):
     def _clear(self) -> None:
         super()._clear()
         self._names_of_copies: dict[Any, str] = {}
+        self._is_answering = True
 
     def __call__(self, line: str) -> list[str]:
         """Play a line of the story; the lines of its output."""
@@ -57,7 +60,9 @@ class TieredStage(ReplicaStage):
         def restart(replica: FollowerReplica, state: RemoteState, **named: Any) -> None:
             name = next(each for each in stage.names if stage.partition(each).follower is replica)
             epochs = " ".join(f"e{epoch}@{start}" for epoch, start in state.leader_epochs)
-            stage.show(f"{name} restarts at {state.offset} after the remote tier: {epochs}")
+            line = f"{name} restarts at {state.offset} after the remote tier: {epochs}"
+            stage.show(line)
+            stage.note_rule(name, line, tier_rules.RESTART)
             _RESTART(replica, state, **named)
 
         with patch.object(FollowerReplica, "restart_from_remote", restart):
@@ -79,7 +84,9 @@ class TieredStage(ReplicaStage):
             case [name, "copies"]:
                 for copy in self.cluster.copy_segments(self.broker(name), ORDERS):
                     self._names_of_copies[copy.segment_id] = name
-                    self.show(f"{name} copies {_copy(copy)}")
+                    line = f"{name} copies {_copy(copy)}"
+                    self.show(line)
+                    self.note_rule(name, line, tier_rules.COPY)
             case [name, "keeps", offset, "on"]:
                 self.cluster.keep(self.broker(name), ORDERS, from_offset=int(offset))
                 self.broker(name).replicas.notice_retention()
@@ -118,6 +125,7 @@ class TieredStage(ReplicaStage):
         def fail(*_: Any) -> None:
             raise RetriableRemoteStorageError("503")
 
+        self._is_answering = state == "answers"
         match state:
             case "fails":
                 self.cluster.store.on_fetch_index = fail
@@ -132,6 +140,19 @@ class TieredStage(ReplicaStage):
     def _delay_store(self, blocking_s: Callable[[], float] | None) -> None:
         for name in self._up():
             self.broker(name).runtime.pools[Pool.REMOTE_AUXILIARY].blocking_s = blocking_s
+
+    def observe(self, step: Step) -> None:
+        """Write the replicas, the remote tier and the verdict into a step."""
+        super().observe(step)
+        if hasattr(self, "cluster"):
+            copies = list(self.cluster.metadata.cache(_PARTITION).segments(None))
+            step.tier = tier_state.tier_of(
+                copies,
+                number_of={copy.segment_id: n for n, copy in enumerate(copies, 1)}.__getitem__,
+                name_of=self.name_of,
+                objects=(key for key, *_ in self.cluster.store.store.list()),
+                is_answering=self._is_answering,
+            )
 
     def _copy_with(self, log: Log, offset: int) -> RemoteLogSegmentMetadata | None:
         epoch = log.epoch_for_offset(offset)

@@ -33,6 +33,7 @@ ROOMS = (
     "bench",
     "testing",
     "stories",
+    "web",
 )
 READY = re.compile(r"^READY .*?bootstrap=(\S+)", re.MULTILINE)
 
