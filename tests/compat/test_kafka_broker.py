@@ -11,7 +11,7 @@ from ottla.storage.manager import meta_properties
 from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, produce, take
 from tests.compat.replicated import Topic
 from tests.harness.cluster import OttlaCluster
-from tests.harness.kafka import java_command, tool
+from tests.harness.kafka import server_command, tool
 from tests.harness.listed_brokers import wait_until_listed
 
 KAFKA_ID = 7
@@ -44,7 +44,7 @@ class Mixed:
         self.start_kafka()
 
     def start_kafka(self):
-        command = [*java_command(heap="512m"), "kafka.Kafka", str(self.properties)]
+        command = server_command(self.properties)
         self._child = Child(command, log=self.folder / "kafka.log")
         self._child.wait_until(lambda: answers(self.port), interval_s=0.5)
         (ottla,) = self.cluster.plan.brokers

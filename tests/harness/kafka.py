@@ -1,9 +1,11 @@
 """Apache Kafka itself, from its jars: a standalone server as oracle, and its command-line tools."""
 
+import fcntl
 import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ottla.bench.components import fetch
 from ottla.bench.components.processes import PATIENCE_S, Child, answers, free_port
@@ -47,9 +49,32 @@ def java_command(*, heap: str = "256m", options: Sequence[str] = ()) -> list[str
     ]
 
 
+def server_command(properties: Path, *, heap: str = "512m", options: Sequence[str] = ()) -> list[str]:
+    """The command line of a server. `options` for java replace the archive of loaded classes."""
+    options = options or [f"-XX:SharedArchiveFile={_server_archive()}"]
+    return [*java_command(heap=heap, options=options), "kafka.Kafka", str(properties)]
+
+
+def _server_archive() -> Path:
+    """The loaded classes of a server that has run before: others start with them in half the CPU time."""
+    archive = _archive("kafka-server")
+    with archive.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not archive.exists():
+            new_archive = archive.with_suffix(".new")
+            with TemporaryDirectory() as folder:
+                KafkaServer(Path(folder), options=[f"-XX:ArchiveClassesAtExit={new_archive}"]).start().stop()
+            new_archive.replace(archive)
+    return archive
+
+
+def _archive(name: str) -> Path:
+    return fetch.kafka_jars().parent / f"{name}.jsa"
+
+
 def tool_command(name: str, *arguments: str) -> list[str]:
     """The command line of one of Kafka's tools."""
-    archive = fetch.kafka_jars().parent / f"{name}.jsa"
+    archive = _archive(name)
     options = [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
     return [*java_command(options=[*options, "-Xlog:disable"]), TOOLS[name], *arguments]
 
@@ -59,7 +84,7 @@ def run_tool(
 ) -> "subprocess.CompletedProcess[str]":
     """Run one of Kafka's tools to its end; its exit status is not checked."""
     command = tool_command(name, *arguments)
-    archive = fetch.kafka_jars().parent / f"{name}.jsa"
+    archive = _archive(name)
     new_archive = archive.with_suffix(f".{os.getpid()}")
     if not archive.exists():
         # The first run leaves its loaded classes for the next ones, which then start in half the CPU time.
@@ -100,12 +125,19 @@ class KafkaServer:
     is_kafka = True
 
     def __init__(
-        self, folder: Path, *, settings: dict[str, str] | None = None, data_dir: Path | None = None
+        self,
+        folder: Path,
+        *,
+        settings: dict[str, str] | None = None,
+        data_dir: Path | None = None,
+        options: Sequence[str] = (),
     ) -> None:
+        """`options` are those of `server_command`."""
         folder.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         self.data_dir = data_dir or folder / "data"
         self._folder = folder
+        self._options = options
         controller_port = free_port()
         self._properties = {
             "process.roles": "broker,controller",
@@ -139,7 +171,7 @@ class KafkaServer:
         if not (self.data_dir / "meta.properties").exists():
             tool("kafka-storage", "format", "-t", "q1Sh-9_ISia_zwGINzRvyQ", "-c", str(properties))
         log = self._folder / "kafka.log"
-        self._child = Child([*java_command(heap="1g"), "kafka.Kafka", str(properties)], log=log)
+        self._child = Child(server_command(properties, heap="1g", options=self._options), log=log)
         self._child.wait_until(lambda: answers(self.port), interval_s=0.05)
         return self
 

@@ -13,7 +13,7 @@ from ottla.bench.components.processes import Child, answers
 from ottla.broker.cli.storage import format_directories
 from ottla.storage.files import Files
 from ottla.storage.manager import meta_properties
-from tests.harness.kafka import java_command, tool
+from tests.harness.kafka import server_command, tool
 
 _READY = re.compile(r"^READY ", re.MULTILINE)
 
@@ -169,7 +169,7 @@ class KafkaNode(Node):
             format_directories.main(arguments, standalone_mode=False)
 
     def _command(self) -> list[str]:
-        return [*java_command(heap="512m"), "kafka.Kafka", str(self.properties_file)]
+        return server_command(self.properties_file)
 
     def _is_ready(self) -> bool:
         return answers(self.port)
