@@ -9,6 +9,7 @@
 docs/TESTING.md has recipes; the pytest plug-in has the fixtures `ottla_broker`, `ottla_topic` and their like.
 """
 
+from ottla.broker.cluster_client.errors import ClusterError
 from ottla.broker.roles.directories import CannotStart
 from ottla.protocol.errors import KafkaError
 from ottla.testing.broker import Broker
@@ -16,8 +17,8 @@ from ottla.testing.cluster import Cluster
 from ottla.testing.cluster_methods import ClusterMethods
 from ottla.testing.existing import Existing
 from ottla.testing.faults import Fault, FaultNeverStruck
-from ottla.testing.operations import ClusterError, Record
 from ottla.testing.process_broker import ProcessBroker
+from ottla.testing.records import Record
 
 __all__ = [
     "Broker",

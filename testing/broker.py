@@ -22,11 +22,11 @@ from ottla.testing.controlled_cluster import (
     TIER_DEFAULTS,
     ControlledAwaitables,
     ControlledCluster,
-    config_text,
 )
 from ottla.testing.controlled_node import ControlledNode, NodeAwaitables
 from ottla.testing.held_port import HeldPort
 from ottla.testing.in_process import NodeLife
+from ottla.testing.operations import config_text
 
 #: The configuration of a broker in tests, where it differs from a standalone one's; `config` overrides it.
 DEFAULTS: Final[Mapping[str, str]] = {

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from ottla.broker.cluster_client.errors import ClusterError
 from ottla.broker.roles.directories import CannotStart
 from ottla.runtime.child_python import command_of, environment
 from ottla.testing.faults import FaultNeverStruck
-from ottla.testing.operations import ClusterError
 
 #: The result of a call, whose structure the caller knows.
 Result: TypeAlias = Any

@@ -20,6 +20,7 @@ from typing import Final, Self, TypeVar
 from uuid import uuid4
 
 from ottla.broker.cli.cluster_plan import NodePlan, formatting, make_plan, write_properties
+from ottla.broker.cluster_client.errors import ClusterError
 from ottla.broker.roles.directories import CannotStart
 from ottla.broker.roles.formatting import format_node
 from ottla.config.load import load_config
@@ -36,11 +37,10 @@ from ottla.testing.controlled_cluster import (
     TIER_DEFAULTS,
     ControlledAwaitables,
     ControlledCluster,
-    config_text,
 )
 from ottla.testing.held_port import HeldPort
 from ottla.testing.in_process import NodeLife
-from ottla.testing.operations import PATIENCE_S, ClusterError
+from ottla.testing.operations import PATIENCE_S, config_text
 from ottla.testing.tier import Tier
 
 T = TypeVar("T")

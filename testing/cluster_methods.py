@@ -7,11 +7,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, TypeVar
 
+from ottla.broker.cluster_client.client import addresses_of
+from ottla.broker.cluster_client.errors import ClusterError
 from ottla.broker.network.client import Address
 from ottla.protocol.types import TopicPartition
 from ottla.runtime.loop_thread import LoopThread
 from ottla.testing.awaitables import AwaitableMethods, AwaitableOf
-from ottla.testing.operations import PATIENCE_S, ClusterError, Operations, Record
+from ottla.testing.operations import PATIENCE_S, Operations
+from ottla.testing.records import Record
 
 T = TypeVar("T")
 #: How long an answer may take that is under way when the time of a method ends: its reason is better than none.
@@ -228,9 +231,9 @@ class ClusterMethods(ABC):
         """Return the time of records that are produced without one; None: the system's."""
         return None
 
-    def _addresses(self) -> list[Address]:
-        pairs = (each.rpartition(":") for each in self.bootstrap_servers.split(",") if each)
-        return [(host.removeprefix("[").removesuffix("]"), int(port)) for host, _, port in pairs]
+    def _addresses(self) -> Sequence[Address]:
+        servers = self.bootstrap_servers
+        return addresses_of(servers, option="bootstrap_servers") if servers else ()
 
     def close_operations(self) -> None:
         """Close the connections to the cluster, and end their thread."""

@@ -16,7 +16,7 @@ from ottla.protocol.types import TopicPartition
 from ottla.testing.broker import Broker
 from ottla.testing.faults import Fault
 from ottla.testing.lasting_faults import LastingFault
-from ottla.testing.operations import Record
+from ottla.testing.records import Record
 
 #: A value of JSON, whose structure the call knows.
 Json: TypeAlias = Any

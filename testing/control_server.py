@@ -20,11 +20,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Final
 
+from ottla.broker.cluster_client.errors import ClusterError
 from ottla.broker.roles.directories import CannotStart
 from ottla.protocol.errors import KafkaError
 from ottla.testing.control_calls import ControlCalls, InvalidCall, Json
 from ottla.testing.faults import FaultNeverStruck
-from ottla.testing.operations import ClusterError
 
 logger: Final = logging.getLogger(__name__)
 

@@ -169,11 +169,6 @@ class ControlledAwaitables(Awaitables):
     advance = AwaitableOf(ControlledCluster.advance)
 
 
-def config_text(value: object) -> str:
-    """Return a value of a configuration as Kafka writes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def duration_s(*, days: float, hours: float, minutes: float, seconds: float) -> float:
     """Return how far a clock is to be moved, in seconds. Raises ValueError if that would be back."""
     lead_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Final, Self
 
+from ottla.broker.cluster_client.errors import ClusterError
 from ottla.config.broker_config import BrokerConfig
 from ottla.remote.errors import MetadataNotReady
 from ottla.testing.awaitables import AwaitableMethods, AwaitableOf
@@ -17,7 +18,7 @@ from ottla.testing.disk import Disk
 from ottla.testing.faults import Fault, Faults
 from ottla.testing.in_process import NodeLife, Surroundings
 from ottla.testing.network import Clock, Network
-from ottla.testing.operations import PATIENCE_S, ClusterError
+from ottla.testing.operations import PATIENCE_S
 from ottla.testing.segments import SegmentCopy, segments_of
 from ottla.testing.tier import FaultyStore, Tier
 

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ottla.broker.cluster_client.errors import ClusterError
 from ottla.broker.roles.directories import CannotStart
 from ottla.testing.broker import Broker
 from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.controlled_cluster import duration_s
-from ottla.testing.operations import ClusterError
 from ottla.testing.remote_faults import RemoteDisk, RemoteFaults, RemoteTier
 from ottla.testing.segments import SegmentCopy
 

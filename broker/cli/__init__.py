@@ -12,6 +12,6 @@
 | format, info, random-uuid | `storage.py` |
 | dump-log, verify-log | `files/` |
 
-Those that ask a cluster use `cluster_client.py`, which needs no library of a Kafka client; `bootstrap.py` has the
+Those that ask a cluster use `broker/cluster_client`, which needs no library of a Kafka client; `bootstrap.py` has the
 options that they share, `output.py` tables and JSON.
 """

@@ -1,5 +1,7 @@
 """Parts of all commands that ask a cluster: --bootstrap-server, the run of a question, errors that end a command.
 
+    answer = ask_cluster(bootstrap, lambda client: client.topics(["orders"]))
+
 Exit status of such a command: 2 if it could not be carried out.
 """
 
@@ -9,9 +11,13 @@ from typing import Final, TypeVar
 import click
 
 from ottla.broker.cli.similar import similar
-from ottla.broker.network.client import Address
+from ottla.broker.cluster_client.client import ClusterClient, Waits, addresses_of
+from ottla.broker.cluster_client.errors import ClusterError, NoBrokerAnswers, error_name
+from ottla.broker.cluster_client.topics import names_of
+from ottla.broker.network.client import ClientSettings
 from ottla.config.load import DEFAULT_PORT
-from ottla.protocol.errors import KafkaError
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.metadata import MetadataResponse
 from ottla.remote.errors import RemoteStorageError
 from ottla.runtime import Runtime
 from ottla.runtime.production import run
@@ -19,16 +25,15 @@ from ottla.runtime.production import run
 T = TypeVar("T")
 
 _CANNOT: Final = 2
+_CLIENT_ID: Final = "ottla-cli"
+#: A broker that does not answer is given up sooner than a cluster.
+_SETTINGS: Final = ClientSettings(connect_timeout_ms=5_000)
 
 
 class CannotBeDone(click.ClickException):
     """The command could not be carried out; the message is a sentence."""
 
     exit_code = _CANNOT
-
-
-class ClusterError(Exception):
-    """The cluster cannot be asked; the message is a sentence for an operator."""
 
 
 bootstrap_option = click.option(
@@ -52,29 +57,47 @@ unset_option = click.option(
 )
 
 
-def addresses_of(text: str) -> tuple[Address, ...]:
-    """The value of --bootstrap-server. Raises CannotBeDone."""
-    found = []
-    for part in text.split(","):
-        host, colon, port = part.strip().rpartition(":")
-        if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-            raise CannotBeDone(
-                f"--bootstrap-server {text}: '{part}' is no address of a broker: it must be HOST:PORT."
-            )
-        found.append((host.removeprefix("[").removesuffix("]"), int(port)))
-    return tuple(found)
-
-
-def ask(question: Callable[[Runtime], Awaitable[T]]) -> T:
-    """Run a command's question on an event loop and return its result. Raises CannotBeDone."""
+def ask_cluster(
+    bootstrap: str, question: Callable[[ClusterClient], Awaitable[T]], *, waits: Waits | None = None
+) -> T:
+    """Run a command's question with a client of the cluster that --bootstrap-server names. Raises CannotBeDone."""
 
     async def main(runtime: Runtime) -> T:
-        return await question(runtime)
+        addresses = addresses_of(bootstrap)
+        client = ClusterClient(
+            runtime, lambda: addresses, client_id=_CLIENT_ID, waits=waits, settings=_SETTINGS
+        )
+        try:
+            return await question(client)
+        finally:
+            await client.close()
 
     try:
         return run(main)
+    except NoBrokerAnswers as error:
+        raise CannotBeDone(f"{error} Start one, or name another address by --bootstrap-server.") from error
     except (ClusterError, RemoteStorageError, KafkaError) as error:
         raise CannotBeDone(str(error)) from error
+
+
+async def existing_topics(
+    client: ClusterClient, names: Sequence[str], *, remedy: str = ""
+) -> MetadataResponse:
+    """Return the metadata of these topics; if there are no names, of all.
+
+    Raises ClusterError for a topic that the cluster does not have, with similar names, and for one that
+    cannot be described.
+    """
+    found = await client.metadata(names or None)
+    errors = {topic.name: topic.error_code for topic in found.topics}
+    unknown = (ErrorCode.unknown_topic_or_partition, ErrorCode.invalid_topic_exception)
+    if missing := [name for name in names if errors.get(name, ErrorCode.none) in unknown]:
+        everything = await client.metadata()
+        check_names("topic", missing, names_of(everything.topics), remedy=remedy)
+    for name in names:
+        if errors.get(name):
+            raise ClusterError(f"The topic {name} cannot be described: {error_name(errors[name])}.")
+    return found
 
 
 def check_names(kind: str, names: Sequence[str], known: Collection[str], *, remedy: str = "") -> None:

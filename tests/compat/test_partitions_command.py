@@ -161,7 +161,7 @@ def test_a_leader_that_is_not_the_preferred_one(cluster):
 @pytest.mark.parametrize(("bootstrap", "topics", "sentence"), [
     (None,          ["no-such-topic"], "Error: The cluster has no topic no-such-topic.\n"),
     (None,          ["not a name"],    "Error: The cluster has no topic not a name.\n"),
-    ("127.0.0.1:1", [],                "Error: No broker answers at --bootstrap-server 127.0.0.1:1: "),
+    ("127.0.0.1:1", [],                "Error: No broker answers at 127.0.0.1:1: "),
     ("nowhere",     [],                "Error: --bootstrap-server nowhere: 'nowhere' is no address of a broker: it"),
 ])  # fmt: skip
 def test_what_cannot_be_done(cluster, bootstrap, topics, sentence):

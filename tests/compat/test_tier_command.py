@@ -322,7 +322,7 @@ def test_metadata_is_rebuilt_from_the_store(tmp_path, topic):
 @pytest.mark.parametrize(("command", "arguments", "sentence"), [
     ("ls",      ["no-such-topic"],              "The cluster has no topic no-such-topic"),
     ("ls",      ["--bootstrap-server", "nowhere"], "'nowhere' is no address of a broker: it must be HOST:PORT"),
-    ("ls",      ["--bootstrap-server", "127.0.0.1:1"], "No broker answers at --bootstrap-server 127.0.0.1:1: "),
+    ("ls",      ["--bootstrap-server", "127.0.0.1:1"], "No broker answers at 127.0.0.1:1: "),
     ("verify",  ["--tier", "gs://b"],           "is no remote tier"),
     ("orphans", ["--older-than", "soon"],       "'soon' is no age: it must be as 30m, 12h or 7d"),
     ("orphans", ["--also", "everything"],       "is not one of 'needed', 'no-metadata', 'unknown-topic', 'unnamed'"),

@@ -7,9 +7,9 @@ a group. Keys are compared with those that a broker lists: the broker itself wou
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ottla.broker.cli.bootstrap import ClusterError
-from ottla.broker.cli.cluster_client import ClusterClient, error_name
 from ottla.broker.cli.similar import similar
+from ottla.broker.cluster_client.client import ClusterClient
+from ottla.broker.cluster_client.errors import ClusterError, error_name
 from ottla.broker.network.client import Address
 from ottla.config.config_def import AlterOperation
 from ottla.config.names import base_key

@@ -16,15 +16,17 @@ from ottla.broker.cli.admin.configs import (
 )
 from ottla.broker.cli.bootstrap import (
     CannotBeDone,
-    ClusterError,
+    ask_cluster,
     bootstrap_option,
+    existing_topics,
     json_option,
     set_option,
     unset_option,
 )
-from ottla.broker.cli.cluster_client import ClusterClient, ask_cluster
 from ottla.broker.cli.command_group import CommandGroup
 from ottla.broker.cli.output import show
+from ottla.broker.cluster_client.client import ClusterClient
+from ottla.broker.cluster_client.errors import ClusterError
 from ottla.metadata.image import ConfigResourceType
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -91,7 +93,7 @@ def describe_configs(
 
     async def question(client: ClusterClient) -> Configs:
         if topic is not None:
-            await client.existing([topic])
+            await existing_topics(client, [topic])
         found = (await described(client, [resource], has_details=True))[resource]
         for key in keys:
             if key not in found:
@@ -144,7 +146,7 @@ def alter_configs(
 
     async def question(client: ClusterClient) -> None:
         if topic is not None:
-            await client.existing([topic])
+            await existing_topics(client, [topic])
         await altered(client, resource, changes, is_forced=is_forced)
 
     ask_cluster(bootstrap, question)

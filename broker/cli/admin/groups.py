@@ -1,6 +1,7 @@
 """Requests of `ottla groups`: each broker lists the groups that it coordinates, and describes them."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from ottla.broker.cli.admin.group_rows import (
@@ -12,36 +13,30 @@ from ottla.broker.cli.admin.group_rows import (
     why_active,
 )
 from ottla.broker.cli.admin.resetting import Kind, Reset, Target, chosen_partitions, new_offset
-from ottla.broker.cli.admin.topic_rows import LogRange
-from ottla.broker.cli.admin.topics import log_ranges
-from ottla.broker.cli.bootstrap import ClusterError, check_names
-from ottla.broker.cli.cluster_client import (
-    TRANSIENT,
-    ClusterClient,
-    Transient,
-    error_name,
-    leaders_of,
+from ottla.broker.cli.admin.topics import log_ranges_now
+from ottla.broker.cli.bootstrap import check_names, existing_topics
+from ottla.broker.cluster_client.client import ClusterClient
+from ottla.broker.cluster_client.errors import ClusterError, check
+from ottla.broker.cluster_client.groups import (
+    DEAD,
+    classic_group,
+    committed_offsets,
+    coordinator_of,
+    delete_group,
 )
+from ottla.broker.cluster_client.groups import listed_groups as groups_of_cluster
+from ottla.broker.cluster_client.topics import leaders_of
 from ottla.broker.network.client import Address
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
-)
-from ottla.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
 )
 from ottla.protocol.special_timestamps import LATEST
 from ottla.protocol.types import TopicPartition
@@ -50,10 +45,8 @@ from ottla.protocol.types import TopicPartition
 _CLASSIC: Final = "classic"
 _CONSUMER: Final = "consumer"
 _SHARE: Final = "share"
-#: Versions with several groups, and topics by name: 10 has topic ids.
-_OFFSET_FETCH_VERSIONS: Final = range(8, 10)
+#: Versions with topics by name.
 _OFFSET_COMMIT_VERSIONS: Final = range(2, 10)
-_FIND_COORDINATOR_VERSIONS: Final = range(4, 7)
 #: The errors of a member that an offset is committed for: none is named, so the group has some.
 _HAS_MEMBERS: Final = (
     ErrorCode.unknown_member_id,
@@ -62,39 +55,18 @@ _HAS_MEMBERS: Final = (
 )
 
 
-def _check(code: int, message: str | None, what: str) -> None:
-    """Raise Transient or ClusterError for an error code."""
-    if code:
-        sentence = f"{what}: {message or error_name(code)}"
-        raise (Transient if code in TRANSIENT else ClusterError)(sentence)
-
-
 async def listed_groups(client: ClusterClient) -> list[ListedGroup]:
     """All groups in the order of their names. Raises ClusterError."""
-
-    async def of_broker(node_id: int, address: Address) -> list[ListedGroup]:
-        response = await client.request(address, ListGroupsRequest(), ListGroupsResponse)
-        _check(response.error_code, None, f"The groups of broker {node_id} are not known")
-        return [
-            ListedGroup(
-                group=each.group_id,
-                state=each.group_state,
-                type=(each.group_type or _CLASSIC).lower(),
-                protocol_type=each.protocol_type,
-                coordinator=node_id,
-            )
-            for each in response.groups
-        ]
-
-    found: list[ListedGroup] = []
-    for broker in (await client.metadata([])).brokers:
-        node_id, address = broker.node_id, (broker.host, broker.port)
-
-        async def attempt(node_id: int = node_id, address: Address = address) -> list[ListedGroup]:
-            return await of_broker(node_id, address)
-
-        found += await client.patiently(attempt)
-    return sorted(found, key=lambda each: each.group)
+    return [
+        ListedGroup(
+            group=name,
+            state=row.group_state,
+            type=(row.group_type or _CLASSIC).lower(),
+            protocol_type=row.protocol_type,
+            coordinator=node_id,
+        )
+        for name, (node_id, row) in sorted((await groups_of_cluster(client)).items())
+    ]
 
 
 async def described_groups(client: ClusterClient, names: Sequence[str]) -> list[Group]:
@@ -123,7 +95,7 @@ async def _described(client: ClusterClient, listed: ListedGroup) -> Group:
     """Describe a group without the ends of the logs."""
 
     async def attempt() -> Group:
-        coordinator = await _coordinator_of(client, listed.group)
+        coordinator = await coordinator_of(client, listed.group)
         state, assignor, members = listed.state, "", list[GroupMember]()
         if listed.type == _CLASSIC:
             state, assignor, members = await _classic(client, coordinator, listed.group)
@@ -131,7 +103,7 @@ async def _described(client: ClusterClient, listed: ListedGroup) -> Group:
             state, assignor, members = await _consumer(client, coordinator, listed.group)
         # Share groups commit no offsets: their progress is not a single offset.
         is_share = listed.type == _SHARE
-        committed = {} if is_share else await _committed(client, coordinator, listed.group)
+        committed = {} if is_share else await committed_offsets(client, coordinator, listed.group)
         assigned = {partition for member in members for partition in member.partitions}
         return Group(
             listed=listed,
@@ -147,11 +119,7 @@ async def _described(client: ClusterClient, listed: ListedGroup) -> Group:
 async def _classic(
     client: ClusterClient, coordinator: Address, name: str
 ) -> tuple[str, str, list[GroupMember]]:
-    request = DescribeGroupsRequest(groups=[name])
-    response = await client.request(coordinator, request, DescribeGroupsResponse)
-    [group] = response.groups
-    if group.error_code != ErrorCode.group_id_not_found:
-        _check(group.error_code, group.error_message, f"The group {name} cannot be described")
+    group = await classic_group(client, coordinator, name)
     members = [
         GroupMember(
             member_id=each.member_id,
@@ -162,7 +130,7 @@ async def _classic(
         )
         for each in group.members
     ]
-    return group.group_state or "Dead", group.protocol_data, members
+    return group.group_state or DEAD, group.protocol_data, members
 
 
 async def _consumer(
@@ -172,7 +140,7 @@ async def _consumer(
     request = ConsumerGroupDescribeRequest(group_ids=[name])
     response = await client.request(coordinator, request, ConsumerGroupDescribeResponse)
     [group] = response.groups
-    _check(group.error_code, group.error_message, f"The group {name} cannot be described")
+    check(group.error_code, f"The group {name} cannot be described", group.error_message)
     members = [
         GroupMember(
             member_id=each.member_id,
@@ -190,22 +158,6 @@ async def _consumer(
     return group.group_state, group.assignor_name, members
 
 
-async def _committed(client: ClusterClient, coordinator: Address, name: str) -> dict[TopicPartition, int]:
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None)])
-    response = await client.request(
-        coordinator, request, OffsetFetchResponse, versions=_OFFSET_FETCH_VERSIONS
-    )
-    [group] = response.groups
-    if group.error_code != ErrorCode.group_id_not_found:
-        _check(group.error_code, None, f"The offsets of the group {name} are not known")
-    return {
-        TopicPartition(topic.name, row.partition_index): row.committed_offset
-        for topic in group.topics
-        for row in topic.partitions
-        if not row.error_code and row.committed_offset >= 0
-    }
-
-
 async def _log_ends(
     client: ClusterClient, partitions: set[TopicPartition]
 ) -> Mapping[TopicPartition, int | None]:
@@ -213,15 +165,8 @@ async def _log_ends(
         return {}
     metadata = await client.metadata(sorted({each.topic for each in partitions}))
     leaders = leaders_of(metadata)
-    return await client.offsets({each: leaders[each] for each in partitions if each in leaders}, LATEST)
-
-
-async def _coordinator_of(client: ClusterClient, group: str) -> Address:
-    request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
-    response = await client.ask_any(request, FindCoordinatorResponse, versions=_FIND_COORDINATOR_VERSIONS)
-    [found] = response.coordinators
-    _check(found.error_code, found.error_message, f"The group {group} has no coordinator now")
-    return found.host, found.port
+    led = {each: leaders[each] for each in partitions if each in leaders}
+    return (await client.offsets(led, LATEST)).found
 
 
 async def planned_reset(
@@ -245,7 +190,7 @@ async def planned_reset(
         if not (committed or topics):
             raise ClusterError(f"The group {name} has committed no offsets: name its topics by --topic.")
     names = sorted(topics or {each.topic for each in committed})
-    metadata = await client.existing(names)
+    metadata = await existing_topics(client, names)
     if topics:
         indexes = {
             each.name or "": sorted(row.partition_index for row in each.partitions)
@@ -254,18 +199,16 @@ async def planned_reset(
         partitions = chosen_partitions(indexes, topics)
     else:
         partitions = sorted(committed)
-    logs = await log_ranges(client, metadata)
+    logs = await log_ranges_now(client, partitions)
     at_time: Mapping[TopicPartition, int | None] = {}
     if target.kind is Kind.TIME:
-        leaders = leaders_of(metadata)
-        led = {each: leaders[each] for each in partitions if each in leaders}
-        at_time = await client.patiently(lambda: client.offsets(led, target.value, must_answer=True))
+        at_time = await client.patiently(lambda: client.offsets_now(partitions, target.value))
     missing = Progress()
     return [
         new_offset(
             each,
             target,
-            logs.get(each, LogRange()),
+            logs[each],
             committed=committed.get(each, missing).committed,
             at_time=at_time.get(each),
         )
@@ -284,7 +227,7 @@ async def reset(client: ClusterClient, name: str, resets: Sequence[Reset]) -> No
     request = OffsetCommitRequest(group_id=name, topics=list(topics.values()))
 
     async def attempt() -> None:
-        coordinator = await _coordinator_of(client, name)
+        coordinator = await coordinator_of(client, name)
         response = await client.request(
             coordinator, request, OffsetCommitResponse, versions=_OFFSET_COMMIT_VERSIONS
         )
@@ -295,7 +238,7 @@ async def reset(client: ClusterClient, name: str, resets: Sequence[Reset]) -> No
                     raise ClusterError(
                         f"{partition}: the group {name} has got members meanwhile. Stop them, and repeat it."
                     )
-                _check(row.error_code, None, f"The offset of {partition} is not committed")
+                check(row.error_code, f"The offset of {partition} is not committed")
 
     await client.patiently(attempt)
 
@@ -305,18 +248,9 @@ async def deleted(client: ClusterClient, names: Sequence[str]) -> dict[str, str 
     check_names("group", names, {each.group for each in await listed_groups(client)})
     found: dict[str, str | None] = {}
     for name in names:
-
-        async def attempt(name: str = name) -> str | None:
-            coordinator = await _coordinator_of(client, name)
-            response = await client.request(
-                coordinator, DeleteGroupsRequest(groups_names=[name]), DeleteGroupsResponse
-            )
-            [row] = response.results
-            if row.error_code == ErrorCode.non_empty_group:
-                [group] = await described_groups(client, [name])
-                return why_active(group)
-            _check(row.error_code, None, f"The group {name} is not deleted")
-            return None
-
-        found[name] = await client.patiently(attempt)
+        if await client.patiently(partial(delete_group, client, name)):
+            found[name] = None
+        else:
+            [group] = await described_groups(client, [name])
+            found[name] = why_active(group)
     return found

@@ -8,11 +8,12 @@ import click
 from ottla.broker.cli.admin import groups as requests
 from ottla.broker.cli.admin.group_rows import described_lines, described_row, list_lines, list_row
 from ottla.broker.cli.admin.resetting import Kind, Reset, Target, parse_topics, reset_lines, reset_rows
-from ottla.broker.cli.bootstrap import CannotBeDone, ClusterError, bootstrap_option, json_option
-from ottla.broker.cli.cluster_client import ClusterClient, ask_cluster
+from ottla.broker.cli.bootstrap import CannotBeDone, ask_cluster, bootstrap_option, json_option
 from ottla.broker.cli.command_group import CommandGroup
 from ottla.broker.cli.output import confirm, show
 from ottla.broker.cli.parameters import time_ms
+from ottla.broker.cluster_client.client import ClusterClient
+from ottla.broker.cluster_client.errors import ClusterError
 
 _NONE = "The cluster has no groups."
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from ottla.broker.cli.admin.topic_rows import LogRange
-from ottla.broker.cli.bootstrap import ClusterError
 from ottla.broker.cli.output import Row, table
+from ottla.broker.cluster_client.errors import ClusterError
 from ottla.protocol.types import TopicPartition
 
 

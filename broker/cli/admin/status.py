@@ -6,8 +6,9 @@ from typing import Final
 from ottla.broker.cli.admin.configs import Resource, described
 from ottla.broker.cli.admin.groups import described_groups
 from ottla.broker.cli.admin.health import Cluster, GroupLag
-from ottla.broker.cli.bootstrap import ClusterError
-from ottla.broker.cli.cluster_client import ClusterClient, leaders_of
+from ottla.broker.cluster_client.client import ClusterClient
+from ottla.broker.cluster_client.errors import ClusterError
+from ottla.broker.cluster_client.topics import leaders_of
 from ottla.metadata.image import ConfigResourceType
 from ottla.protocol.errors import ErrorCode, UnsupportedVersion
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -114,8 +115,8 @@ async def _not_copied(
     client: ClusterClient, metadata: MetadataResponse, tiered: set[str]
 ) -> dict[TopicPartition, int | None]:
     led = {each: leader for each, leader in leaders_of(metadata).items() if each.topic in tiered}
-    pending = await client.offsets(led, EARLIEST_PENDING_UPLOAD)
-    ends = await client.offsets(led, LATEST)
+    pending = (await client.offsets(led, EARLIEST_PENDING_UPLOAD)).reported()
+    ends = (await client.offsets(led, LATEST)).reported()
     return {
         each: None if start is None or end is None else end - start
         for each in led

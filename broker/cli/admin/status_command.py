@@ -7,9 +7,9 @@ import click
 
 from ottla.broker.cli.admin import status as requests
 from ottla.broker.cli.admin.health import level_of, reasons_of, status_lines, status_row
-from ottla.broker.cli.bootstrap import bootstrap_option, json_option
-from ottla.broker.cli.cluster_client import ask_cluster
+from ottla.broker.cli.bootstrap import ask_cluster, bootstrap_option, json_option
 from ottla.broker.cli.output import show
+from ottla.broker.cluster_client.client import Waits
 
 #: Shorter than that of other commands: what does not answer is a reason here.
 _PATIENCE_S = 3.0
@@ -29,7 +29,9 @@ def cluster_status(*, bootstrap: str, max_lag: int | None, is_json: bool) -> Non
     healthy, 1 if it is degraded, 3 if it is unavailable, and 2 if no broker answers.
     """
     found = ask_cluster(
-        bootstrap, lambda client: requests.status_of(client, max_lag=max_lag), patience_s=_PATIENCE_S
+        bootstrap,
+        lambda client: requests.status_of(client, max_lag=max_lag),
+        waits=Waits(patience_s=_PATIENCE_S),
     )
     show([status_row(found)] if is_json else status_lines(found))
     if level := level_of(reasons_of(found)):

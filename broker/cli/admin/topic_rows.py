@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.cli.cluster_client import is_internal
 from ottla.broker.cli.output import Row, table
+from ottla.broker.cluster_client.topics import is_internal
 from ottla.protocol import kafka_uuid
 from ottla.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from ottla.protocol.types import TopicPartition

@@ -1,21 +1,17 @@
 """Requests of `ottla topics`: what is asked of a cluster, and the sentences of its refusals."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ottla.broker.cli.admin.configs import Change, Resource, altered, described, overrides
 from ottla.broker.cli.admin.topic_rows import LogRange, described_row
-from ottla.broker.cli.bootstrap import ClusterError
-from ottla.broker.cli.cluster_client import (
-    TIMEOUT_S,
-    ClusterClient,
-    error_name,
-    is_internal,
-    leaders_of,
-)
+from ottla.broker.cli.bootstrap import existing_topics
 from ottla.broker.cli.output import Row, counted
 from ottla.broker.cli.similar import similar
+from ottla.broker.cluster_client.client import ClusterClient
+from ottla.broker.cluster_client.errors import ClusterError, error_name
+from ottla.broker.cluster_client.topics import is_internal, leaders_of
 from ottla.config.config_def import ConfigSource
 from ottla.config.topic_configs import TOPIC_CONFIGS
 from ottla.metadata.image import ConfigResourceType
@@ -40,7 +36,6 @@ from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseT
 from ottla.protocol.special_timestamps import EARLIEST, LATEST
 from ottla.protocol.types import TopicPartition
 
-_TIMEOUT_MS: Final = round(TIMEOUT_S * 1000)
 #: The number of partitions, or of replicas, that the broker's own defaults determine.
 _DEFAULT: Final = -1
 _MIN_ISR: Final = "min.insync.replicas"
@@ -73,7 +68,7 @@ def shown_topics(metadata: MetadataResponse, *, has_internal: bool) -> list[Meta
 
 async def described_topics(client: ClusterClient, names: Sequence[str], *, has_internal: bool) -> list[Row]:
     """These topics, or all, with their own configurations and the offsets of their logs. Raises ClusterError."""
-    metadata = await client.existing(names)
+    metadata = await existing_topics(client, names)
     topics = shown_topics(metadata, has_internal=has_internal or bool(names))
     if not topics:
         return []
@@ -98,9 +93,22 @@ async def described_topics(client: ClusterClient, names: Sequence[str], *, has_i
 async def log_ranges(client: ClusterClient, metadata: MetadataResponse) -> dict[TopicPartition, LogRange]:
     """The logs of all partitions that have a leader. Raises ClusterError."""
     leaders = leaders_of(metadata)
-    starts = await client.offsets(leaders, EARLIEST)
-    ends = await client.offsets(leaders, LATEST)
-    return {each: LogRange(start=starts[each], end=ends[each]) for each in leaders}
+    starts = (await client.offsets(leaders, EARLIEST)).found
+    ends = (await client.offsets(leaders, LATEST)).found
+    return {each: LogRange(start=starts.get(each), end=ends.get(each)) for each in leaders}
+
+
+async def log_ranges_now(
+    client: ClusterClient, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, LogRange]:
+    """The logs of these partitions, waiting for their leaders if need be. Raises ClusterError."""
+
+    async def attempt() -> dict[TopicPartition, LogRange]:
+        starts = await client.offsets_now(partitions, EARLIEST)
+        ends = await client.offsets_now(partitions, LATEST)
+        return {each: LogRange(start=starts[each], end=ends[each]) for each in partitions}
+
+    return await client.patiently(attempt)
 
 
 async def created(
@@ -124,7 +132,7 @@ async def created(
             )
             for name in names
         ],
-        timeout_ms=_TIMEOUT_MS,
+        timeout_ms=client.timeout_ms,
     )
     response = await client.ask_any(request, CreateTopicsResponse)
     outcomes = []
@@ -168,7 +176,7 @@ async def altered_topic(
     client: ClusterClient, name: str, *, partitions: int | None, changes: Sequence[Change]
 ) -> None:
     """Change the configurations of a topic, then increase the number of its partitions. Raises ClusterError."""
-    metadata = await client.existing([name])
+    metadata = await existing_topics(client, [name])
     if partitions is not None:
         [topic] = metadata.topics
         check_partitions(name, len(topic.partitions), partitions)
@@ -177,7 +185,7 @@ async def altered_topic(
     if partitions is not None:
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)],
-            timeout_ms=_TIMEOUT_MS,
+            timeout_ms=client.timeout_ms,
         )
         response = await client.ask_any(request, CreatePartitionsResponse)
         [row] = response.results
@@ -196,11 +204,11 @@ def check_partitions(name: str, present: int, wanted: int) -> None:
 
 async def deleted(client: ClusterClient, names: Sequence[str]) -> list[Outcome]:
     """Delete topics, all of which must exist. Raises ClusterError."""
-    await client.existing(names)
+    await existing_topics(client, names)
     request = DeleteTopicsRequest(
         topics=[DeleteTopicState(name=name) for name in names],
         topic_names=list(names),
-        timeout_ms=_TIMEOUT_MS,
+        timeout_ms=client.timeout_ms,
     )
     response = await client.ask_any(request, DeleteTopicsResponse)
     return [

@@ -12,16 +12,16 @@ from ottla.broker.cli.admin.configs import changes_of
 from ottla.broker.cli.admin.topic_rows import described_lines, list_lines, topic_row
 from ottla.broker.cli.bootstrap import (
     CannotBeDone,
-    ClusterError,
+    ask_cluster,
     bootstrap_option,
     internal_option,
     json_option,
     set_option,
     unset_option,
 )
-from ottla.broker.cli.cluster_client import ask_cluster
 from ottla.broker.cli.command_group import CommandGroup
 from ottla.broker.cli.output import confirm, show
+from ottla.broker.cluster_client.errors import ClusterError
 from ottla.config.load import parse_settings
 from ottla.protocol.errors import InvalidConfig
 

@@ -9,9 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from ottla.broker.cli.cluster_client import TIMEOUT_S, BrokerUnreachable, ClusterClient, is_internal
+from ottla.broker.cli.bootstrap import existing_topics
 from ottla.broker.cli.partitions.description import Description, Replica, ReplicaLog, TopicSettings
 from ottla.broker.cli.partitions.replica_reports import Asked, Reported, replica_reports
+from ottla.broker.cluster_client.client import ClusterClient
+from ottla.broker.cluster_client.errors import BrokerUnreachable
+from ottla.broker.cluster_client.topics import is_internal
 from ottla.broker.network.client import Address
 from ottla.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
 from ottla.protocol.api_keys import ApiKey
@@ -78,7 +81,7 @@ class _Cluster:
         self._client = client
 
     async def describe(self, names: Sequence[str], *, has_internal: bool) -> list[Description]:
-        found = await self._client.existing(names)
+        found = await existing_topics(self._client, names)
         topics = {
             topic.name: topic
             for topic in found.topics
@@ -152,7 +155,7 @@ class _Cluster:
             )
         response = await self._ask(
             ListPartitionReassignmentsRequest(
-                topics=list(topics.values()), timeout_ms=round(TIMEOUT_S * 1000)
+                topics=list(topics.values()), timeout_ms=self._client.timeout_ms
             ),
             ListPartitionReassignmentsResponse,
         )

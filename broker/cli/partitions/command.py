@@ -16,12 +16,12 @@ from typing import Final
 
 import click
 
-from ottla.broker.cli.bootstrap import bootstrap_option, internal_option
-from ottla.broker.cli.cluster_client import ClusterClient, ask_cluster
+from ottla.broker.cli.bootstrap import ask_cluster, bootstrap_option, internal_option
 from ottla.broker.cli.command_group import CommandGroup
 from ottla.broker.cli.output import as_json, size_text, standard_output, table
 from ottla.broker.cli.partitions.cluster_reports import describe
 from ottla.broker.cli.partitions.description import Description, Replica, preferred_election, why
+from ottla.broker.cluster_client.client import ClusterClient
 
 
 @click.group("partitions", cls=CommandGroup)

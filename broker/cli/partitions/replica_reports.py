@@ -19,8 +19,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from ottla.broker.cli.cluster_client import error_name
 from ottla.broker.cli.partitions.description import ReplicaLog
+from ottla.broker.cluster_client.errors import error_name
+from ottla.broker.cluster_client.offsets import offsets_request
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import KafkaError, UnsupportedVersion
 from ottla.protocol.messages.describe_log_dirs import (
@@ -35,12 +36,7 @@ from ottla.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from ottla.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
+from ottla.protocol.messages.list_offsets import ListOffsetsResponse
 from ottla.protocol.records.batch import batches
 from ottla.protocol.schema import Request
 from ottla.protocol.special_timestamps import EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD, LATEST
@@ -120,12 +116,7 @@ async def _offsets(
     ask: Ask, partitions: Collection[TopicPartition], timestamp: int
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
     """The known offsets, and errors by name."""
-    topics: dict[str, ListOffsetsTopic] = {}
-    for name, index in partitions:
-        topics.setdefault(name, ListOffsetsTopic(name=name)).partitions.append(
-            ListOffsetsPartition(partition_index=index, timestamp=timestamp)
-        )
-    request = ListOffsetsRequest(replica_id=_DEBUGGING, topics=list(topics.values()))
+    request = offsets_request(((each, -1) for each in partitions), timestamp, replica_id=_DEBUGGING)
     try:
         response: ListOffsetsResponse = await ask(ApiKey.LIST_OFFSETS, request, _OFFSETS_VERSIONS[timestamp])
     except UnsupportedVersion:

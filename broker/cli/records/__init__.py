@@ -4,5 +4,5 @@
     consume_command.py --> starting.py (where to begin) ---> consuming.py --> formats.py (records to lines)
 
 They need confluent-kafka (`ottla[client]`), which only client.py imports. Topics, offsets and times are asked for by
-`broker/cli/cluster_client.py`, as by all commands.
+`broker/cluster_client`, as by all commands.
 """

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.broker.cli.admin.resetting import Kind, Target
-from ottla.broker.cli.bootstrap import CannotBeDone, ClusterError, bootstrap_option, json_option
-from ottla.broker.cli.cluster_client import ClusterClient, ask_cluster
+from ottla.broker.cli.bootstrap import CannotBeDone, ask_cluster, bootstrap_option, json_option
 from ottla.broker.cli.output import as_json, sentence, standard_output, terminal_text
 from ottla.broker.cli.parameters import time_ms
 from ottla.broker.cli.records.formats import FormatError, Formats, Record, as_line, row_of
 from ottla.broker.cli.records.produce_command import formats_of, with_formats
 from ottla.broker.cli.records.starting import Range, ranges_of, target_of
+from ottla.broker.cluster_client.client import ClusterClient
+from ottla.broker.cluster_client.errors import ClusterError
 from ottla.protocol.types import TopicPartition
 
 if TYPE_CHECKING:

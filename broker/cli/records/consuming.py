@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
-from ottla.broker.cli.bootstrap import ClusterError
 from ottla.broker.cli.records.client import (
     Consumer,
     KafkaError,
@@ -14,6 +13,7 @@ from ottla.broker.cli.records.client import (
 )
 from ottla.broker.cli.records.formats import Record
 from ottla.broker.cli.records.starting import Range
+from ottla.broker.cluster_client.errors import ClusterError
 from ottla.protocol.types import TopicPartition as Name
 
 _BATCH: Final = 500

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ottla.broker.cli.bootstrap import CannotBeDone, ClusterError, bootstrap_option
-from ottla.broker.cli.cluster_client import ClusterClient, ask_cluster
+from ottla.broker.cli.bootstrap import CannotBeDone, ask_cluster, bootstrap_option, existing_topics
 from ottla.broker.cli.output import counted, sentence, show
 from ottla.broker.cli.records.formats import (
     Format,
@@ -22,6 +21,8 @@ from ottla.broker.cli.records.formats import (
     record_of,
     record_of_text,
 )
+from ottla.broker.cluster_client.client import ClusterClient
+from ottla.broker.cluster_client.errors import ClusterError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -158,7 +159,7 @@ def _check_options(
 
 
 async def _check_topic(client: ClusterClient, topic: str, partition: int | None) -> None:
-    metadata = await client.existing([topic], remedy=f"`ottla topics create {topic}` creates it.")
+    metadata = await existing_topics(client, [topic], remedy=f"`ottla topics create {topic}` creates it.")
     count = len(metadata.topics[0].partitions)
     if partition is not None and partition >= count:
         raise ClusterError(f"--partition {partition}: the topic {topic} has the partitions 0 to {count - 1}.")

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from ottla.broker.cli.bootstrap import ClusterError
 from ottla.broker.cli.records.client import KafkaError, KafkaException, Message, Producer
 from ottla.broker.cli.records.formats import Record
+from ottla.broker.cluster_client.errors import ClusterError
 
 #: The failures whose sentences are shown.
 _SHOWN: Final = 5

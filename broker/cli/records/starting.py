@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ottla.broker.cli.admin.resetting import Kind, Target, chosen_partitions, new_offset
-from ottla.broker.cli.admin.topics import log_ranges
-from ottla.broker.cli.bootstrap import ClusterError
-from ottla.broker.cli.cluster_client import ClusterClient, leaders_of
+from ottla.broker.cli.admin.topics import log_ranges_now
+from ottla.broker.cli.bootstrap import existing_topics
+from ottla.broker.cluster_client.client import ClusterClient
+from ottla.broker.cluster_client.errors import ClusterError
+from ottla.broker.cluster_client.topics import leaders_of
 from ottla.protocol.types import TopicPartition
 
 
@@ -27,21 +29,20 @@ async def ranges_of(
 
     A distance (Kind.SHIFT) counts from the end of the log.
     """
-    metadata = await client.existing(topics)
+    metadata = await existing_topics(client, topics)
     indexes = {
         each.name or "": sorted(row.partition_index for row in each.partitions) for each in metadata.topics
     }
     chosen = chosen_partitions(
         indexes, dict.fromkeys(topics, partitions or None), option="--partition {index}"
     )
-    logs = await log_ranges(client, metadata)
-    if missing := [each for each in chosen if each not in logs]:
+    leaders = leaders_of(metadata)
+    if missing := [each for each in chosen if each not in leaders]:
         raise ClusterError(f"{missing[0]} has no leader now: `ottla partitions describe` shows the reason.")
+    logs = await log_ranges_now(client, chosen)
     at_time = {}
     if target.kind is Kind.TIME:
-        leaders = leaders_of(metadata)
-        led = {each: leaders[each] for each in chosen}
-        at_time = await client.patiently(lambda: client.offsets(led, target.value, must_answer=True))
+        at_time = await client.patiently(lambda: client.offsets_now(chosen, target.value))
     found = {}
     for each in chosen:
         log = logs[each]

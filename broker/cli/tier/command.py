@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from ottla.broker.cli.bootstrap import CannotBeDone, ClusterError, addresses_of, ask, bootstrap_option
+from ottla.broker.cli.bootstrap import CannotBeDone, ask_cluster, bootstrap_option
 from ottla.broker.cli.command_group import CommandGroup
 from ottla.broker.cli.output import size_text, standard_output
 from ottla.broker.cli.tier import report
@@ -21,8 +21,8 @@ from ottla.broker.cli.tier.inspection import Inspection, inspect
 from ottla.broker.cli.tier.listing import Listing, list_topics
 from ottla.broker.cli.tier.progress import Progress
 from ottla.broker.cli.tier.repair import Plan, plan_rebuilding, write_plan
-from ottla.broker.cli.tier.tier_client import TierClient
-from ottla.broker.network.client import Address
+from ottla.broker.cluster_client.client import ClusterClient, Waits
+from ottla.broker.cluster_client.errors import ClusterError
 from ottla.config.load import read_properties
 from ottla.config.tier_text import tier_properties
 from ottla.protocol.errors import InvalidConfig
@@ -36,6 +36,8 @@ from ottla.remote.stores.object_storage import ObjectStorage
 from ottla.remote.topic_metadata.topic import TOPIC
 from ottla.runtime import Pool, Runtime
 
+#: A leader of the metadata topic may move: longer than that of other commands, which begin again more cheaply.
+_PATIENCE_S: Final = 60.0
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 #: Objects that are deleted between two updates of the progress.
 _DELETED_AT_ONCE: Final = 200
@@ -47,9 +49,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Target:
-    """The cluster's addresses and the store's configuration that a command's options name."""
+    """The value of --bootstrap-server and the store's configuration that a command's options name."""
 
-    bootstrap: tuple[Address, ...]
+    bootstrap: str
     #: None: neither --tier nor --config names a store.
     store: dict[str, str] | None
 
@@ -60,23 +62,19 @@ class Target:
             store = None if properties is None else read_properties(properties)
             if tier is not None:
                 store = (store or {}) | tier_properties(tier)
-            return cls(bootstrap=addresses_of(bootstrap), store=store)
+            return cls(bootstrap=bootstrap, store=store)
         except InvalidConfig as error:
             raise CannotBeDone(str(error)) from None
 
-    def ask(self, question: Callable[[Runtime, TierClient], Awaitable[T]]) -> T:
+    def ask(self, question: Callable[[Runtime, ClusterClient], Awaitable[T]]) -> T:
         """Run with a client of the cluster. Raises CannotBeDone."""
+        return ask_cluster(
+            self.bootstrap,
+            lambda client: question(client.runtime, client),
+            waits=Waits(patience_s=_PATIENCE_S),
+        )
 
-        async def main(runtime: Runtime) -> T:
-            client = TierClient(runtime, self.bootstrap)
-            try:
-                return await question(runtime, client)
-            finally:
-                await client.close()
-
-        return ask(main)
-
-    def ask_both(self, question: Callable[[Runtime, TierClient, ObjectStorage], Awaitable[T]]) -> T:
+    def ask_both(self, question: Callable[[Runtime, ClusterClient, ObjectStorage], Awaitable[T]]) -> T:
         """Run with a client of the cluster, and the store. Raises CannotBeDone."""
         with closing(self._storage()) as storage:
             if not isinstance(storage, ObjectStorage):
@@ -136,7 +134,7 @@ def show_topics(
     """
     target = Target.of(bootstrap, tier, properties)
 
-    async def ask(_: Runtime, client: TierClient) -> list[Listing]:
+    async def ask(_: Runtime, client: ClusterClient) -> list[Listing]:
         return await list_topics(client, topics, Progress())
 
     out = standard_output()
@@ -169,7 +167,7 @@ def verify(
     progress = Progress()
 
     async def compare(
-        runtime: Runtime, client: TierClient, storage: ObjectStorage
+        runtime: Runtime, client: ClusterClient, storage: ObjectStorage
     ) -> tuple[Inspection, list[Finding]]:
         seen = await inspect(runtime, client, storage, progress)
         found = list(findings(seen.known, seen.stored, seen.logs))
@@ -228,7 +226,7 @@ def show_orphans(
     progress = Progress()
 
     async def ask(
-        runtime: Runtime, client: TierClient, storage: ObjectStorage
+        runtime: Runtime, client: ClusterClient, storage: ObjectStorage
     ) -> tuple[list[Orphan], list[Orphan]]:
         seen = await inspect(runtime, client, storage, progress)
         found = list(orphans(seen.known, seen.stored, seen.partitions, seen.logs))
@@ -280,7 +278,7 @@ def rebuild_metadata(
     target = Target.of(bootstrap, tier, properties)
     progress = Progress()
 
-    async def ask(runtime: Runtime, client: TierClient, storage: ObjectStorage) -> Plan:
+    async def ask(runtime: Runtime, client: ClusterClient, storage: ObjectStorage) -> Plan:
         seen = await inspect(runtime, client, storage, progress)
         count = sum(each.topic_partition.topic == TOPIC for each in seen.partitions)
         if not count:

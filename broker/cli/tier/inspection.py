@@ -9,10 +9,11 @@ wrong in two inspections in a row is an error.
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from ottla.broker.cli.cluster_client import Leader
 from ottla.broker.cli.tier.comparison import LogRange
+from ottla.broker.cli.tier.metadata_topic import metadata_range, metadata_records, partitions_of
 from ottla.broker.cli.tier.progress import Progress
-from ottla.broker.cli.tier.tier_client import TierClient, partitions_of
+from ottla.broker.cluster_client.client import ClusterClient
+from ottla.broker.cluster_client.topics import Leader
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.remote.record_codec import UnknownRemoteLogMetadata
 from ottla.protocol.special_timestamps import EARLIEST, EARLIEST_LOCAL, LATEST
@@ -38,7 +39,7 @@ class Inspection:
 
 
 async def inspect(
-    runtime: Runtime, client: TierClient, storage: ObjectStorage, progress: Progress
+    runtime: Runtime, client: ClusterClient, storage: ObjectStorage, progress: Progress
 ) -> Inspection:
     """List the store, then read the offsets and the metadata of the cluster.
 
@@ -73,12 +74,12 @@ def list_store(storage: ObjectStorage, progress: Progress) -> StoredSegments:
 
 
 async def read_metadata(
-    client: TierClient, known: KnownCopies, numbers: Collection[int], progress: Progress
+    client: ClusterClient, known: KnownCopies, numbers: Collection[int], progress: Progress
 ) -> None:
     """Apply all records of these partitions of `__remote_log_metadata`. Raises ClusterError."""
     with progress.measuring("metadata", len(numbers)) as done:
         for position, number in enumerate(sorted(numbers)):
-            start, end = await client.metadata_range(number)
+            start, end = await metadata_range(client, number)
             known.removed_count += start
 
             def on_offset(
@@ -86,8 +87,8 @@ async def read_metadata(
             ) -> None:
                 done(position + read_count / total_count)
 
-            async for value in client.metadata_records(
-                number, start_offset=start, end_offset=end, on_offset=on_offset
+            async for value in metadata_records(
+                client, number, start_offset=start, end_offset=end, on_offset=on_offset
             ):
                 try:
                     known.apply(from_value(value))
@@ -96,14 +97,14 @@ async def read_metadata(
 
 
 async def log_ranges(
-    client: TierClient, led: Mapping[TopicIdPartition, Leader]
+    client: ClusterClient, led: Mapping[TopicIdPartition, Leader]
 ) -> dict[TopicIdPartition, LogRange]:
     """The logs of partitions, as their leaders report them; those that do not are left out. Raises ClusterError."""
     return await _log_ranges(client, led, await _offsets(client, led, EARLIEST_LOCAL))
 
 
 async def _log_ranges(
-    client: TierClient,
+    client: ClusterClient,
     led: Mapping[TopicIdPartition, Leader],
     local_starts: Mapping[TopicIdPartition, int | None],
 ) -> dict[TopicIdPartition, LogRange]:
@@ -119,7 +120,8 @@ async def _log_ranges(
 
 
 async def _offsets(
-    client: TierClient, led: Mapping[TopicIdPartition, Leader], timestamp: int
+    client: ClusterClient, led: Mapping[TopicIdPartition, Leader], timestamp: int
 ) -> dict[TopicIdPartition, int | None]:
-    found = await client.offsets({each.topic_partition: leader for each, leader in led.items()}, timestamp)
+    partitions = {each.topic_partition: leader for each, leader in led.items()}
+    found = (await client.offsets(partitions, timestamp)).reported()
     return {each: found[each.topic_partition] for each in led}

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ottla.broker.cli.bootstrap import ClusterError, check_names
-from ottla.broker.cli.cluster_client import Leader
+from ottla.broker.cli.bootstrap import check_names
 from ottla.broker.cli.tier.comparison import LogRange
 from ottla.broker.cli.tier.inspection import log_ranges, read_metadata
+from ottla.broker.cli.tier.metadata_topic import partitions_of
 from ottla.broker.cli.tier.progress import Progress
-from ottla.broker.cli.tier.tier_client import TierClient, partitions_of
+from ottla.broker.cluster_client.client import ClusterClient
+from ottla.broker.cluster_client.errors import ClusterError
+from ottla.broker.cluster_client.topics import Leader
 from ottla.protocol.types import TopicPartition
 from ottla.remote.known_copies import KnownCopies
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
@@ -27,7 +29,7 @@ class Listing:
     copies: Sequence[RemoteLogSegmentMetadata]
 
 
-async def list_topics(client: TierClient, names: Sequence[str], progress: Progress) -> list[Listing]:
+async def list_topics(client: ClusterClient, names: Sequence[str], progress: Progress) -> list[Listing]:
     """The partitions of these topics, or all that have copies. Raises ClusterError."""
     topics = await client.topics()
     check_names("topic", names, topics)

@@ -6,8 +6,9 @@ from typing import Final
 
 from ottla.broker.cli.tier.comparison import OrphanKind, orphans
 from ottla.broker.cli.tier.inspection import Inspection
+from ottla.broker.cli.tier.metadata_topic import append
 from ottla.broker.cli.tier.progress import Progress
-from ottla.broker.cli.tier.tier_client import TierClient
+from ottla.broker.cluster_client.client import ClusterClient
 from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.remote.rebuilding import (
     NotRebuilt,
@@ -82,7 +83,7 @@ def plan_rebuilding(
 
 
 async def write_plan(
-    client: TierClient, plan: Plan, progress: Progress, *, partition_count: int, now_ms: int
+    client: ClusterClient, plan: Plan, progress: Progress, *, partition_count: int, now_ms: int
 ) -> None:
     """Append the records. Raises ClusterError; what was appended by then stays, and the next run continues."""
     by_number: dict[int, list[Change]] = {}
@@ -101,7 +102,7 @@ async def write_plan(
         for number, changes in sorted(by_number.items()):
             for start in range(0, len(changes), _RECORDS_AT_ONCE):
                 some = changes[start : start + _RECORDS_AT_ONCE]
-                await client.append(number, [to_value(change) for change in some])
+                await append(client, number, [to_value(change) for change in some])
                 written += len(some)
                 done(written)
 

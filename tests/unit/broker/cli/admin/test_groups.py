@@ -23,7 +23,7 @@ from ottla.broker.cli.admin.resetting import (
     reset_lines,
 )
 from ottla.broker.cli.admin.topic_rows import LogRange
-from ottla.broker.cli.bootstrap import ClusterError
+from ottla.broker.cluster_client.errors import ClusterError
 from ottla.protocol.codec import encode_struct
 from ottla.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from ottla.protocol.messages.consumer_protocol_assignment import TopicPartition as Assigned

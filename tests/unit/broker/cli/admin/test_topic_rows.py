@@ -8,7 +8,9 @@ from ottla.broker.cli.admin.config_rows import config_lines, detailed_lines, sho
 from ottla.broker.cli.admin.configs import Change, Resource, changes_of, check_change
 from ottla.broker.cli.admin.topic_rows import LogRange, described_lines, described_row, state_of
 from ottla.broker.cli.admin.topics import check_partitions, shown_topics
-from ottla.broker.cli.bootstrap import CannotBeDone, ClusterError, addresses_of, check_names
+from ottla.broker.cli.bootstrap import check_names
+from ottla.broker.cluster_client.client import addresses_of
+from ottla.broker.cluster_client.errors import ClusterError
 from ottla.config.config_def import AlterOperation
 from ottla.metadata.image import ConfigResourceType
 from ottla.protocol.messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
@@ -163,5 +165,5 @@ def test_the_addresses_of_brokers(text, addresses):
     if addresses is not None:
         assert addresses_of(text) == addresses
         return
-    with pytest.raises(CannotBeDone, match=r"--bootstrap-server .* is no address of a broker"):
+    with pytest.raises(ClusterError, match=r"--bootstrap-server .* is no address of a broker"):
         addresses_of(text)

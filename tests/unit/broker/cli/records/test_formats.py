@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker.cli.admin.resetting import Kind, Target
-from ottla.broker.cli.bootstrap import ClusterError
 from ottla.broker.cli.output import as_json
 from ottla.broker.cli.records.formats import (
     Format,
@@ -21,6 +20,7 @@ from ottla.broker.cli.records.formats import (
     row_of,
 )
 from ottla.broker.cli.records.starting import target_of
+from ottla.broker.cluster_client.errors import ClusterError
 
 DATA = st.none() | st.binary(max_size=8) | st.text(max_size=8).map(str.encode)
 
