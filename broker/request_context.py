@@ -1,6 +1,22 @@
 """Request context: the header and the client of a request, as a handler needs them beside the message."""
 
 from dataclasses import dataclass
+from typing import Final, Protocol
+
+#: Name and version of the software of a client that has not stated them (KIP-511).
+UNKNOWN_SOFTWARE: Final = ("unknown", "unknown")
+
+
+class ClientConnection(Protocol):
+    """The connection of a client, `ottla.broker.network.connection`, as handlers need it."""
+
+    client_port: int
+    #: Name and version of the client's software, of its last ApiVersions request.
+    software: tuple[str, str]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more is sent to the client."""
 
 
 @dataclass(slots=True)
@@ -17,3 +33,5 @@ class RequestContext:
     client_host: str
     listener_name: str
     principal: str = "User:ANONYMOUS"
+    #: None for a request that another broker has forwarded.
+    connection: ClientConnection | None = None

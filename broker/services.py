@@ -15,12 +15,14 @@ from ottla.broker.producer_ids import ProducerIdManager
 from ottla.broker.replicas.reading.fetch_session_cache import FetchSessionCache
 from ottla.broker.replicas.reading.preferred_read_replica import PreferredReadReplicas
 from ottla.broker.replicas.replica_manager import ReplicaManager
+from ottla.broker.telemetry.client_metrics import ClientMetrics
 from ottla.broker.topic_creator import TopicCreator
 from ottla.config.broker_config import BrokerConfig
 from ottla.runtime import Runtime
 
 if TYPE_CHECKING:
     # Imported only where it is enabled: `ottla.broker.node`.
+    from ottla.broker.telemetry.series import ClientSeries
     from ottla.broker.tiering.remote_tier import RemoteTier
 
 
@@ -41,6 +43,9 @@ class BrokerServices:
     groups: GroupCoordinator
     producer_ids: ProducerIdManager
     topic_creator: TopicCreator
+    client_metrics: ClientMetrics
+    #: The series that clients have pushed; None: they are not exported.
+    client_series: "ClientSeries | None"
     #: The remote tier; None: tiered storage is not enabled.
     remote: "RemoteTier | None"
     #: Held by the one long answer that is made (`ottla.broker.api.long_answers`).

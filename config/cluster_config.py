@@ -104,3 +104,9 @@ class ClusterConfig:
             and notices.is_tiered(overrides)
         ):
             yield notices.WITHOUT_TIER
+        if (
+            resource.type is ConfigResourceType.CLIENT_METRICS
+            and overrides
+            and not self.current.shows_client_metrics
+        ):
+            yield notices.WITHOUT_CLIENT_SERIES

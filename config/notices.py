@@ -14,6 +14,7 @@ from ottla.config.definitions import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
 from ottla.config.names import LISTENER_KEYS, base_key, listener_of
 
 __all__ = [
+    "WITHOUT_CLIENT_SERIES",
     "WITHOUT_TIER",
     "changed",
     "dynamic_warnings",
@@ -31,6 +32,12 @@ WITHOUT_TIER: Final = (
     "remote tier, and what is there cannot be read. Start the broker with the remote tier (--tier), or disable "
     "tiering of the topic."
 )
+_CLIENT_SERIES: Final = "metrics.clients.max.series"
+#: Of a subscription of client metrics on a broker that does not show them; Kafka ignores it without a plug-in.
+WITHOUT_CLIENT_SERIES: Final = (
+    f"clients push these metrics, but this broker does not show them: set {_CLIENT_SERIES} and metrics.listeners, "
+    "or delete the subscription."
+)
 #: The settings of a remote store that its operator wants to read, and that are no secrets.
 _SHOWN: Final = (".dir", ".bucket", ".prefix", ".endpoint", ".region")
 #: The user and the password of a URL.
@@ -45,6 +52,8 @@ def warnings(config: BrokerConfig) -> Iterator[str]:
     yield from _of_listeners(config, config.static)
     yield from _of_roles(config)
     yield from _of_remote_tier(config, config.static)
+    if config.get(_CLIENT_SERIES) and not config.metrics_listeners:
+        yield f"{_CLIENT_SERIES} has no effect without metrics.listeners, where the series of clients are shown."
     if config.get("authorizer.class.name"):
         yield "authorizer.class.name is set: ACLs are stored and described, but not enforced yet."
     if config.broker_heartbeat_interval_ms * 2 > config.broker_session_timeout_ms:

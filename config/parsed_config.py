@@ -188,6 +188,11 @@ class ParsedConfig:
         return tuple(_host_and_port(server) for server in self._list("controller.quorum.bootstrap.servers"))
 
     @cached_property
+    def shows_client_metrics(self) -> bool:
+        """Whether the series that clients push are shown on /metrics (KIP-714)."""
+        return bool(self.values["metrics.clients.max.series"]) and bool(self.metrics_listeners)
+
+    @cached_property
     def metrics_listeners(self) -> tuple[tuple[str, int], ...]:
         """The addresses in metrics.listeners, as (host, port); without a host, this machine only."""
         addresses = (

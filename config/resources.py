@@ -5,7 +5,7 @@ Source: GroupConfig.validate and ClientMetricsConfigs.validate of Kafka 4.3.1.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigDef, ConfigValue
@@ -13,7 +13,7 @@ from ottla.config.definitions import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from ottla.config.group_bounds import GROUP_SYNONYMS, check_group_bounds
 from ottla.protocol.errors import InvalidConfig, InvalidRequest
 
-__all__ = ["group_values", "validate_client_metrics_alter", "validate_group_alter"]
+__all__ = ["group_values", "match_patterns", "validate_client_metrics_alter", "validate_group_alter"]
 
 #: Shortest and longest push interval: 100 ms and one hour (KIP-714).
 _PUSH_INTERVAL_MS = range(100, 3_600_001)
@@ -56,18 +56,24 @@ def validate_client_metrics_alter(subscription: str, overrides: Mapping[str, str
         )
     entries = values.get("match", ())
     assert isinstance(entries, tuple), entries
+    match_patterns(entries)
+
+
+def match_patterns(entries: Iterable[str]) -> dict[str, re.Pattern[str]]:
+    """Return the patterns of a subscription's `match`, by the property of the client that they match.
+
+    Raises InvalidConfig. Of several entries for one property the last one counts, as in Kafka.
+    """
+    patterns = {}
     for entry in entries:
-        parameter, equals, pattern = entry.partition("=")
-        if not equals or parameter.strip() not in _MATCH_PARAMETERS or not _is_pattern(pattern):
+        parameter, _, text = (each.strip() for each in entry.partition("="))
+        if parameter not in _MATCH_PARAMETERS or not text or "=" in text:
             raise InvalidConfig(f"Illegal client matching pattern: {entry}")
-
-
-def _is_pattern(text: str) -> bool:
-    try:
-        re.compile(text.strip())
-    except re.error:
-        return False
-    return bool(text.strip()) and "=" not in text
+        try:
+            patterns[parameter] = re.compile(text)
+        except re.error as error:
+            raise InvalidConfig(f"Illegal client matching pattern: {entry}: {error}") from error
+    return patterns
 
 
 def _parse(definition: ConfigDef, overrides: Mapping[str, str], kind: str) -> dict[str, ConfigValue]:

@@ -210,6 +210,7 @@ class Dispatcher:
             client_id,
             connection.client_host,
             connection.listener_name,
+            connection=connection,
         )
         body = frame[body_at:]
         if handle is not None:

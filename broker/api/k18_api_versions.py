@@ -3,8 +3,9 @@
 Who asks: every client, as the first request of a connection.
 Versions: v0-4. v3 flexible, the client's software, features; v4 allows a feature's minimum of 0. The
 response header is always v0: the client does not know the broker's versions yet.
-Differs from Kafka: features that are finalized but not served are omitted.
-Touches: broker.metadata (read only).
+Differs from Kafka: features that are finalized but not served are omitted; the APIs of client metrics are shown where
+these are exported or a subscription exists, by Kafka where a plug-in receives them.
+Touches: broker.metadata, broker.client_metrics (read only), the connection's client software.
 """
 
 import re
@@ -29,6 +30,9 @@ from ottla.protocol.messages.api_versions import (
 #: KIP-511: valid names and versions of a client's software.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
+#: Clients that see these APIs use them at once (KIP-714).
+_OF_CLIENT_METRICS = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
+
 
 def handle(
     request: ApiVersionsRequest, context: RequestContext, broker: BrokerServices
@@ -36,9 +40,14 @@ def handle(
     """Return the served versions; from v3 on the name and version of the client's software must be valid."""
     if context.version >= 3 and not is_plausible_client(request):
         return ApiVersionsResponse(error_code=ErrorCode.invalid_request)
+    if context.version >= 3 and context.connection is not None:
+        context.connection.software = (request.client_software_name, request.client_software_version)
     finalized = broker.metadata.finalized_features
+    api_keys = served(broker.controller.controller_versions)
+    if not broker.client_metrics.is_advertised:
+        api_keys = [row for row in api_keys if row.api_key not in _OF_CLIENT_METRICS]
     return ApiVersionsResponse(
-        api_keys=served(broker.controller.controller_versions),
+        api_keys=api_keys,
         supported_features=supported_features(SERVED_FEATURES, version=context.version),
         finalized_features_epoch=broker.metadata.last_applied_offset,
         finalized_features=finalized_features(

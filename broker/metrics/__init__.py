@@ -4,7 +4,7 @@
     families.py         the row of a table: an MBean, what it means, and how its value is read
     collector.py        all rows of this node, as a collector of prometheus-client
     end_offsets.py          the ends of partitions of which this broker has no replica, asked of their leaders
-    *_metrics.py        the tables: the node, its replicas, groups, Raft and controller, remote tier
+    *_metrics.py        the tables: the node, its replicas, groups, Raft and controller, remote tier, clients
     http_request.py     the head of an HTTP request: parsed, bounded
     http_server.py      the listeners, and their connections with a deadline for each of their states
     dashboards/             for Grafana, and rules for Prometheus: `ottla dashboards` writes them to a folder

@@ -69,14 +69,17 @@ class NodeCollector(Collector):
         prepare: Callable[[], Iterable[object]] = tuple,
         *,
         refresh: Callable[[], Awaitable[None]] = _nothing,
+        of_clients: Callable[[], Iterable[Family]] = tuple,
     ) -> None:
         """`prepare` is consumed before the families are read: what several of them show is computed once.
 
-        `refresh` asks other brokers before that; `collect` does without.
+        `refresh` asks other brokers before that; `collect` does without. `of_clients` returns the metrics that clients
+        have pushed, by names of their own; they come last.
         """
         self.families = families
         self.prepare = prepare
         self.refresh = refresh
+        self.of_clients = of_clients
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics. Their samples are read when they are iterated over."""
@@ -86,4 +89,5 @@ class NodeCollector(Collector):
 
     def metrics(self) -> Iterator[Metric]:
         """Yield all metrics without preparing them, for a caller that has consumed `prepare`."""
-        return map(FamilyMetric, self.families)
+        yield from map(FamilyMetric, self.families)
+        yield from map(FamilyMetric, self.of_clients())

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from ottla.broker.network.receive_buffer import BufferPool, ReceiveBuffer, allowance
 from ottla.broker.network.request_memory import RequestMemory
 from ottla.broker.network.settings import NetworkSettings
+from ottla.broker.request_context import UNKNOWN_SOFTWARE
 from ottla.protocol.errors import KafkaError
 from ottla.runtime import Runtime
 from ottla.runtime.histogram import Histogram
@@ -196,6 +197,7 @@ class Connection(asyncio.BufferedProtocol):
         "dispatch",
         "listener_name",
         "session",
+        "software",
     )
 
     _transport: asyncio.Transport
@@ -231,6 +233,7 @@ class Connection(asyncio.BufferedProtocol):
         self.listener_name = listener_name
         self.client_host = ""
         self.client_port = 0
+        self.software = UNKNOWN_SOFTWARE
         #: State that `dispatch` keeps for this connection; closed with it.
         self.session: DispatchSession | None = None
 

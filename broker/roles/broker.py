@@ -35,6 +35,8 @@ from ottla.broker.roles.directories import Directories, log_settings
 from ottla.broker.roles.quorum import QuorumRole
 from ottla.broker.roles.replication import create_replication, preferred_read_replicas
 from ottla.broker.services import BrokerServices
+from ottla.broker.telemetry.client_metrics import ClientMetrics
+from ottla.broker.telemetry.series import ClientSeries
 from ottla.broker.topic_creator import TopicCreator
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.cluster_config import ClusterConfig
@@ -135,6 +137,7 @@ class BrokerRole:
         )
         lifecycle.on_failure = self._on_failure
         preferred = preferred_read_replicas(runtime, config, metadata)
+        client_series = ClientSeries.from_config(config)
         replicas, self.fetchers = create_replication(
             runtime,
             logs,
@@ -176,6 +179,12 @@ class BrokerRole:
                 runtime=runtime,
             ),
             topic_creator=TopicCreator(forwarding),
+            client_metrics=ClientMetrics(
+                random=runtime.random,
+                max_bytes=config.get("telemetry.max.bytes"),
+                is_exporting=client_series is not None,
+            ),
+            client_series=client_series,
             remote=self._remote,
         )
 
@@ -246,6 +255,7 @@ class BrokerRole:
         if self._remote is not None:
             self._remote.start()
         broker.replicas.apply_image(broker.metadata.image)
+        broker.client_metrics.apply_image(broker.metadata.image)
         if broker.metadata.last_applied_offset != opened_at:
             # The configurations of topics may have changed while their logs were opened.
             broker.replicas.change_defaults(self._cluster_config.topic_config)
@@ -296,6 +306,7 @@ class BrokerRole:
             self.broker.replicas.change_defaults(self._cluster_config.topic_config)
         self._cluster_config.log_altered_warnings(delta)
         self.broker.replicas.apply_delta(delta, image)
+        self.broker.client_metrics.apply_delta(delta, image)
         self._assignments.check_delta(delta)
         if delta.topics_deleted:
             deleted = [(topic_id, topic.name) for topic_id, topic in delta.topics_deleted.items()]

@@ -13,6 +13,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
 from ottla.broker.metrics import node_metrics, quorum_metrics
+from ottla.broker.metrics.client_metrics import ClientMetricsTable
 from ottla.broker.metrics.collector import NodeCollector
 from ottla.broker.metrics.end_offsets import EndOffsets
 from ottla.broker.metrics.families import Family, with_strimzis_name
@@ -65,13 +66,15 @@ class MetricsRole:
         self._show(node_metrics.connection_families(lambda: self._servers))
         self._show(node_metrics.request_families(lambda: self._request_stats, lambda: self._fetches()))
         self._preparations: list[Callable[[], Iterator[None]]] = []
+        #: The series of clients; None before there is a broker.
+        self._client_metrics: ClientMetricsTable | None = None
         registry = CollectorRegistry()
         if runtime.loop_stalls is not None:  # else time is virtual, and the process is that of a test
             for collector in (ProcessCollector, PlatformCollector, GCCollector):
                 collector(registry=registry)
         pages = Pages(
             runtime,
-            NodeCollector(self.families, self._prepare, refresh=self._refresh),
+            NodeCollector(self.families, self._prepare, refresh=self._refresh, of_clients=self._of_clients),
             process=registry,
             unreadiness=unreadiness,
         )
@@ -116,6 +119,10 @@ class MetricsRole:
         self._add(TopicTable(stats))
         self._add(ReplicaTable(broker.replicas, role.fetchers.lag))
         self._add(GroupTable(broker.runtime, broker.groups, self._end_offsets_of(role).get))
+        self._client_metrics = ClientMetricsTable(
+            broker.client_metrics, broker.client_series, broker.runtime.now_ms
+        )
+        self._add(self._client_metrics)
         purgatories = [broker.replicas.purgatory]
         self._show(node_metrics.purgatory_families(lambda: purgatories))
         self._show(node_metrics.session_families(broker.fetch_sessions))
@@ -154,6 +161,9 @@ class MetricsRole:
         await self._server.stop()
         if self._end_offsets is not None:
             await self._end_offsets.close()
+
+    def _of_clients(self) -> Iterable[Family]:
+        return () if self._client_metrics is None else self._client_metrics.of_clients()
 
     async def _refresh(self) -> None:
         if self._end_offsets is not None:

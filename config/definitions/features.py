@@ -8,7 +8,6 @@ from typing import Final
 
 from ottla.config.config_def import NotServed
 
-CLIENT_METRICS: Final = NotServed("client metrics (KIP-714)")
 CLIENT_QUOTAS: Final = NotServed("client quotas")
 CONSUMER_GROUPS: Final = NotServed("the consumer rebalance protocol (KIP-848)")
 CONTROLLER_QUOTAS: Final = NotServed("controller mutation quotas")

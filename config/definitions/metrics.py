@@ -1,13 +1,14 @@
 """Metrics, the samples by which quotas are measured, and the subscriptions of client metrics (KIP-714).
 
-Names, types, defaults and bounds are Kafka 4.3.1's, except for `metrics.listeners` and `metrics.names`, which Kafka
-does not have: its metrics are read by JMX.
+Names, types, defaults and bounds are Kafka 4.3.1's, except for `metrics.listeners`, `metrics.names` and
+`metrics.clients.max.series`, which Kafka does not have: its metrics are read by JMX.
 """
 
-from ottla.config.config_def import ConfigKey, unread
+from ottla.config.config_def import ConfigKey
 from ottla.config.config_values import Distinct, HttpAddresses, OneOf
-from ottla.config.definitions.features import CLIENT_METRICS, CLIENT_QUOTAS, CONTROLLER_QUOTAS, METRICS
+from ottla.config.definitions.features import CLIENT_QUOTAS, CONTROLLER_QUOTAS, METRICS
 from ottla.config.definitions.shorthand import (
+    AT_LEAST_0,
     AT_LEAST_1,
     CLASS,
     CLUSTER_WIDE,
@@ -28,6 +29,10 @@ KEYS = (
               "The rules by which metrics get their names: those of the JMX exporter's examples, or Strimzi's "
               "(docs/METRICS.md).",
               LOW, check=OneOf(("prometheus", "strimzi"))),
+    ConfigKey("metrics.clients.max.series", INT, 0,
+              "The number of series of clients' metrics that are shown on /metrics (KIP-714, docs/METRICS.md); "
+              "0: none are shown, and clients push only where a subscription exists.",
+              LOW, check=AT_LEAST_0),
     ConfigKey("metrics.num.samples", INT, 2,
               "Samples kept for metrics that are computed over time.",
               LOW, check=AT_LEAST_1,
@@ -54,8 +59,7 @@ KEYS = (
               unread=METRICS),
     ConfigKey("telemetry.max.bytes", INT, 1_048_576,
               "Size of the largest metrics message accepted from a client (KIP-714).",
-              LOW, check=AT_LEAST_1,
-              unread=CLIENT_METRICS),
+              LOW, check=AT_LEAST_1),
     ConfigKey("quota.window.num", INT, 11,
               "Samples kept to enforce client quotas and rates of new connections.",
               LOW, check=AT_LEAST_1),
@@ -89,7 +93,7 @@ KEYS = (
 )  # fmt: skip
 
 #: The configurations of one subscription: the resource type CLIENT_METRICS.
-SUBSCRIPTION_KEYS = unread(CLIENT_METRICS, (
+SUBSCRIPTION_KEYS = (
     ConfigKey("metrics", LIST, (),
               "Prefixes of the metrics that clients are to send (KIP-714); * is all of them.",
               MEDIUM, check=Distinct()),
@@ -99,4 +103,4 @@ SUBSCRIPTION_KEYS = unread(CLIENT_METRICS, (
     ConfigKey("match", LIST, (),
               "Which clients the subscription is for, as selector=pattern entries.",
               MEDIUM, check=Distinct()),
-))  # fmt: skip
+)  # fmt: skip

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from uuid import UUID
 
+from ottla.broker.telemetry import otlp
+from ottla.broker.telemetry.series import ClientSeries
+from ottla.broker.telemetry.subscriptions import Client
 from ottla.protocol import framing
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from ottla.protocol.codec import decode_request, decode_response, encode_request, encode_response
-from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.errors import InvalidRecord, MalformedMessage
 from ottla.protocol.hot import fetch, produce
 from ottla.protocol.messages import request_class, response_class
 from ottla.protocol.messages.produce import ProduceRequest
@@ -167,6 +171,39 @@ def hot_fetch_responses(data: bytes) -> None:
     version, body = _hot(ApiKey.FETCH, data)
     fetch.decode_fast_response(version, body)
     fetch.decode_response(version, body)
+
+
+def _pushed() -> Sequence[bytes]:
+    attribute = b"\x0a\x05topic\x12\x03\x0a\x01t"
+    points = b"\x0a\x18\x3a\x0c" + attribute + b"\x21" + bytes(8) + b"\x48\x01"
+    metrics = [
+        b"\x12" + bytes((len(metric),)) + metric
+        for metric in (
+            b"\x0a\x01a\x2a" + bytes((len(points),)) + points,
+            b"\x0a\x01b\x3a" + bytes((len(points) + 4,)) + points + b"\x10\x01\x18\x01",
+        )
+    ]
+    scope = b"".join(metrics)
+    return [b"", b"\x0a\x00", b"\x0a" + bytes((len(scope) + 2,)) + b"\x12" + bytes((len(scope),)) + scope]
+
+
+@entry_point(InvalidRecord, seeds=_pushed)
+def pushed_metrics(data: bytes) -> None:
+    """PushTelemetry's OTLP, which becomes series."""
+    reading = otlp.read(data, max_points=5)
+    pushed = otlp.Pushed()
+
+    def read() -> Iterator[None]:
+        nonlocal pushed
+        pushed = yield from reading
+
+    for _ in read():
+        pass
+    series = ClientSeries(max_series=5)
+    client = Client(UUID(int=2), "c", "java", "4.3.1", "192.0.2.1", 5000)
+    for _ in series.add(client, pushed, interval_ms=1000, now_ms=0):
+        pass
+    assert series.count <= 5
 
 
 def _hot(key: ApiKey, data: bytes) -> tuple[int, memoryview]:

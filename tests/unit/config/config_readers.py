@@ -87,6 +87,16 @@ def topic_readers() -> dict[str, list[str]]:
     return found
 
 
+@cache
+def subscription_readers() -> dict[str, list[str]]:
+    """Places that read each configuration of a client metrics subscription."""
+    return {
+        key: found
+        for key, places in broker_readers().items()
+        if (found := [place for place in places if place.startswith("broker/telemetry/")])
+    }
+
+
 def listener_readers() -> set[str]:
     """The keys that are read for one listener."""
     return {

@@ -7,6 +7,7 @@ from config_readers import (
     asked_key,
     broker_readers,
     listener_readers,
+    subscription_readers,
     topic_readers,
     unread_attributes,
     unread_settings,
@@ -29,7 +30,7 @@ DEFINITIONS = [
     (TOPIC_CONFIGS, topic_readers),
     # Read by nothing as long as the features they belong to are not served.
     (GROUP_CONFIGS, dict),
-    (CLIENT_METRICS_CONFIGS, dict),
+    (CLIENT_METRICS_CONFIGS, subscription_readers),
 ]
 ROWS = [(key, readers_of) for keys, readers_of in DEFINITIONS for key in keys.values()]
 
