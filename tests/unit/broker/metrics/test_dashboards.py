@@ -53,6 +53,23 @@ def test_a_dashboard_asks_for_what_is_served(path, served):
     assert all('job=~"$job"' in text for text in expressions(board)), "several clusters in one Prometheus"
 
 
+def expressions_of_rules():
+    """The text of each rule's `expr`: on its line, or on the deeper lines after `>-`."""
+    texts = re.findall(r"^ +expr: (?:>-\n((?: {10}.*\n)+)|(.*)\n)", RULES.read_text(), flags=re.MULTILINE)
+    assert len(texts) == RULES.read_text().count("expr:")
+    return [folded or line for folded, line in texts]
+
+
+def test_every_expression_is_promql():
+    """Grafana's variables, as it replaces them, and PromQL's own grammar and types."""
+    promql = pytest.importorskip("promql_parser")
+    of_boards = [text for path in BOARDS for text in expressions(json.loads(path.read_text()))]
+    for text in [*of_boards, *expressions_of_rules()]:
+        promql.parse(re.sub(r"\$__\w+", "5m", text))
+    with pytest.raises(ValueError, match="expected type matrix"):
+        promql.parse("rate(kafka_brokers)")
+
+
 @pytest.mark.parametrize("path", BOARDS, ids=[path.stem for path in BOARDS])
 def test_panels_do_not_overlap(path):
     board = json.loads(path.read_text())
