@@ -1,6 +1,6 @@
 """A node: the roles of `process.roles`, started and stopped in the right order.
 
-start: log directories -> metrics -> the controller's sockets -> metadata log and quorum -> controller
+start: log directories -> HTTP server -> the controller's sockets -> metadata log and quorum -> controller
        -> broker (roles/broker.py)
 stop:  broker -> the controller's sockets -> controller, quorum, metadata log -> logs, with the clean-shutdown marker
 
@@ -24,7 +24,6 @@ from ottla.broker.roles.quorum import QuorumRole
 from ottla.broker.services import BrokerServices
 from ottla.config import notices
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.extras import missing_extra
 from ottla.config.listeners import Listener
 from ottla.controller.quorum.driver import QuorumFailed
 from ottla.metadata.image import InvalidMetadata
@@ -34,7 +33,7 @@ from ottla.storage.files import Files
 from ottla.storage.manager.log_manager import InconsistentMetaProperties
 
 if TYPE_CHECKING:
-    from ottla.broker.roles.metrics import MetricsRole
+    from ottla.broker.roles.http import HttpRole
     from ottla.broker.tiering.remote_tier import RemoteTier
     from ottla.controller.controller import Controller
     from ottla.remote.storage_manager import RemoteStorageManager
@@ -54,8 +53,8 @@ class Node:
         self._quorum = QuorumRole(runtime, config, directories)
         self._controller_role = ControllerRole(runtime, config) if config.is_controller else None
         self._broker_role: BrokerRole | None = None
-        #: The metrics of the node; None without `metrics.listeners`.
-        self.metrics: MetricsRole | None = None
+        #: The HTTP server of the node; None without `metrics.listeners`.
+        self.http: HttpRole | None = None
         self._is_stopping = False
         #: Done when the node cannot continue; the result is the reason for an operator. The caller ends the process.
         self.failure: asyncio.Future[str] = runtime.loop.create_future()
@@ -115,23 +114,16 @@ class Node:
     ) -> None:
         runtime, config, controller = self._runtime, self._config, self._controller_role
         if config.metrics_listeners:
-            try:
-                from ottla.broker.roles.metrics import (
-                    MetricsRole,  # imported here: prometheus-client takes 60 ms
-                )
-            except ModuleNotFoundError as error:
-                raise CannotStart(
-                    f"metrics.listeners is set, which {missing_extra('metrics', error)}."
-                ) from error
+            from ottla.broker.roles.http import HttpRole  # imported here: a plain broker does not need it
 
-            self.metrics = MetricsRole(runtime, config, unreadiness=self.unreadiness)
+            self.http = HttpRole(runtime, config, unreadiness=self.unreadiness)
             if isinstance(files, TimedFiles):
-                self.metrics.show_flushes(files.times)
-            await self.metrics.start()
+                self.http.show_flushes(files.times)
+            await self.http.start()
         listeners = await controller.listen() if controller is not None else {}
         await self._quorum.open(listeners, files, on_failure=self._on_quorum_failure)
-        if self.metrics is not None:
-            self.metrics.show_quorum(self._quorum, controller)
+        if self.http is not None:
+            self.http.show_quorum(self._quorum, controller)
         if config.is_broker:
             self._broker_role = BrokerRole(
                 runtime,
@@ -142,8 +134,8 @@ class Node:
                 around_requests=around_requests,
                 on_failure=self._fail,
             )
-            if self.metrics is not None:
-                self.metrics.show_broker(self._broker_role)
+            if self.http is not None:
+                self.http.show_broker(self._broker_role)
         await self._quorum.quorum.start()
         if controller is not None:
             controller.serve(self._quorum, self._directories.cluster_id)
@@ -222,9 +214,8 @@ class Node:
             if self._broker_role is not None
             else f"connect: bootstrap.controllers={address} in Kafka's admin tools"
         )
-        metrics = "".join(
-            f"metrics={each}/metrics " for each in (self.metrics.addresses if self.metrics else ())
-        )
+        addresses = self.http.addresses if self.http is not None else ()
+        metrics = "".join(f"page={each}/ metrics={each}/metrics " for each in addresses)
         key = "bootstrap" if self._broker_role is not None else "controller"
         return (
             f"READY {key}={address} cluster.id={self._directories.cluster_id} node.id={self._config.node_id} "
@@ -251,8 +242,8 @@ class Node:
             lambda: self._directories.shutdown(self._runtime.now_ms(), broker_epoch=epoch),
             pool=Pool.LOGS,
         )
-        if self.metrics is not None:
-            await self.metrics.stop()
+        if self.http is not None:
+            await self.http.stop()
         logger.info(
             "node %d has stopped%s in %.1f s",
             self._config.node_id,
@@ -276,8 +267,8 @@ class Node:
 
     async def _abort_start(self) -> None:
         """The start has failed: release all resources that it has acquired."""
-        if self.metrics is not None:
-            await self.metrics.stop()
+        if self.http is not None:
+            await self.http.stop()
         if self._broker_role is not None:
             await self._broker_role.abort_start()
         if self._controller_role is not None:

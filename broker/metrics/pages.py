@@ -1,15 +1,11 @@
-"""Pages of the HTTP server: /metrics for Prometheus, /healthz and /readyz for supervisors and load balancers.
+"""The page /metrics for Prometheus: all metrics as text, line by line; OpenMetrics if the Accept header names it.
 
-    /metrics   all metrics as text, line by line; OpenMetrics if the Accept header names it
-    /healthz   200 while the loop runs: a response is the proof
-    /readyz    200 while clients are served; else 503 and a sentence that says why not
-
-A page of metrics is written in turns of the loop, and once for all who ask meanwhile, so that scrapers cost the same
+A page is written in turns of the loop, and once for all who ask meanwhile, so that scrapers cost the same
 however many they are.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from itertools import chain, islice
 from math import isfinite, isnan
@@ -19,15 +15,12 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import CollectorRegistry
 from prometheus_client.samples import Sample
 
+from ottla.broker.http.request import HttpRequest
+from ottla.broker.http.server import HttpResponse
 from ottla.broker.metrics.collector import NodeCollector
 from ottla.broker.metrics.families import RenderedLabels, label_text
-from ottla.broker.metrics.http_request import HttpRequest
-from ottla.broker.metrics.http_server import HttpResponse
 from ottla.runtime import Runtime
 from ottla.runtime.turns import in_turns
-
-_INDEX = b"Ottla. Pages: /metrics, /healthz, /readyz\n"
-
 
 #: The number of samples that one piece of a page has: some 50 µs.
 SAMPLES_PER_PIECE: Final = 25
@@ -101,7 +94,7 @@ def number(value: float) -> str:
 
 
 class Pages:
-    """Answers the requests for the pages of the HTTP server: /metrics, /healthz, /readyz, and an index."""
+    """Answers the requests for /metrics."""
 
     def __init__(
         self,
@@ -109,36 +102,19 @@ class Pages:
         collector: NodeCollector,
         *,
         process: CollectorRegistry,
-        unreadiness: Callable[[], str | None],
     ) -> None:
-        """`process` has the metrics of the process, `unreadiness` says why no clients are served; None: they are."""
+        """`process` has the metrics of the process."""
         self._runtime = runtime
         self._collector = collector
         self._process = process
-        self._unreadiness = unreadiness
         #: Pages that are being written; at most one for each format.
         self._writing: dict[TextFormat, asyncio.Task[HttpResponse]] = {}
         #: Held while other brokers are asked and the tables are prepared: the pages of both formats share them.
         self._preparing = asyncio.Lock()
 
-    def respond(self, request: HttpRequest) -> "HttpResponse | asyncio.Future[HttpResponse]":
-        """The response to one request, or a future of it."""
-        match request.path:
-            case "/metrics":
-                return self._metrics(chosen_format(request.accept))
-            case "/healthz":
-                return HttpResponse(body=b"ok\n")
-            case "/readyz":
-                reason = self._unreadiness()
-                if reason is None:
-                    return HttpResponse(body=b"ready\n")
-                return HttpResponse(status=503, body=f"{reason}\n".encode())
-            case "/":
-                return HttpResponse(body=_INDEX)
-            case _:
-                return HttpResponse(status=404, body=_INDEX)
-
-    def _metrics(self, text_format: TextFormat) -> "asyncio.Future[HttpResponse]":
+    def respond(self, request: HttpRequest) -> "asyncio.Future[HttpResponse]":
+        """A future of the response to one request."""
+        text_format = chosen_format(request.accept)
         writing = self._writing.get(text_format)
         if writing is None:
             writing = self._runtime.create_task(self._write(text_format), name="metrics-page")

@@ -1,7 +1,6 @@
-"""The metrics of a node: the HTTP server of `metrics.listeners`, and the tables of the node's roles.
+"""The metrics of a node: the tables of its roles, and /metrics, which shows them.
 
-It starts before the roles, so that /healthz answers while logs are recovered and /readyz says what is missing; it is
-stopped after them. Without `metrics.listeners` nothing of it exists, and prometheus-client is not imported.
+Without `metrics.listeners` nothing of it exists, and prometheus-client is not imported.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +17,6 @@ from ottla.broker.metrics.collector import NodeCollector
 from ottla.broker.metrics.end_offsets import EndOffsets
 from ottla.broker.metrics.families import Family, with_strimzis_name
 from ottla.broker.metrics.group_metrics import GroupTable
-from ottla.broker.metrics.http_server import HttpServer
 from ottla.broker.metrics.pages import Pages
 from ottla.broker.metrics.remote_metrics import RemoteTable
 from ottla.broker.metrics.replica_metrics import ReplicaTable, TopicTable, cleaner_families
@@ -26,8 +24,7 @@ from ottla.broker.network import NetworkServer
 from ottla.broker.network.client import Address, ClientSettings, NodeClient
 from ottla.broker.request_stats import RequestStats
 from ottla.broker.roles.broker import BrokerRole
-from ottla.broker.roles.controller import ControllerRole, cannot_listen
-from ottla.broker.roles.directories import CannotStart
+from ottla.broker.roles.controller import ControllerRole
 from ottla.broker.roles.quorum import QuorumRole
 from ottla.config.broker_config import BrokerConfig
 from ottla.runtime import Runtime
@@ -45,12 +42,9 @@ class Table(Protocol):
 
 
 class MetricsRole:
-    """Serves the metrics of a node over HTTP (`metrics.listeners`); the roles of the node add their tables."""
+    """The metrics of a node; its roles add their tables."""
 
-    def __init__(
-        self, runtime: Runtime, config: BrokerConfig, *, unreadiness: Callable[[], str | None]
-    ) -> None:
-        """`unreadiness` says why the node serves no clients; None: it does."""
+    def __init__(self, runtime: Runtime, config: BrokerConfig) -> None:
         self._config = config
         #: The network servers of the node's roles, at most two.
         self._servers: list[NetworkServer] = []
@@ -72,27 +66,12 @@ class MetricsRole:
         if runtime.loop_stalls is not None:  # else time is virtual, and the process is that of a test
             for collector in (ProcessCollector, PlatformCollector, GCCollector):
                 collector(registry=registry)
-        pages = Pages(
+        #: /metrics.
+        self.page = Pages(
             runtime,
             NodeCollector(self.families, self._prepare, refresh=self._refresh, of_clients=self._of_clients),
             process=registry,
-            unreadiness=unreadiness,
         )
-        self._server = HttpServer(runtime, pages.respond)
-        #: The bound addresses of the HTTP server, as URLs.
-        self.addresses: Sequence[str] = ()
-
-    async def start(self) -> None:
-        """Open the listeners. Raises CannotStart."""
-        addresses = []
-        for host, port in self._config.metrics_listeners:
-            try:
-                listening = await self._server.listen(host, port)
-            except OSError as error:
-                address = f"http://{host}:{port}"
-                raise CannotStart(cannot_listen(address, error, keys="metrics.listeners")) from error
-            addresses.append(f"http://{f'[{host}]' if ':' in host else host}:{listening.port}")
-        self.addresses = addresses
 
     def show_flushes(self, times: Histogram) -> None:
         """Show the times of the flushes of files."""
@@ -157,8 +136,7 @@ class MetricsRole:
         self._preparations.append(table.prepare)
 
     async def stop(self) -> None:
-        """Close the listeners and all connections."""
-        await self._server.stop()
+        """Close the connections to other brokers."""
         if self._end_offsets is not None:
             await self._end_offsets.close()
 

@@ -22,8 +22,8 @@ from ottla.config.definitions.shorthand import (
 
 KEYS = (
     ConfigKey("metrics.listeners", LIST, (),
-              "HTTP addresses at which metrics are served for Prometheus, and whether this node is alive and ready "
-              "(docs/METRICS.md); none by default.",
+              "HTTP addresses of the page for people, of metrics for Prometheus, and of whether this node is alive and "
+              "ready (docs/METRICS.md); none by default.",
               LOW, check=HttpAddresses()),
     ConfigKey("metrics.names", STRING, "prometheus",
               "The rules by which metrics get their names: those of the JMX exporter's examples, or Strimzi's "

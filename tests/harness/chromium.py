@@ -76,8 +76,8 @@ class Browser:
         self._process.wait()
         self._folder.cleanup()
 
-    def open(self, path: Path, *, width: int, height: int = 900, is_dark: bool = False) -> None:
-        """Load a file, and wait until it is complete."""
+    def open(self, page: Path | str, *, width: int, height: int = 900, is_dark: bool = False) -> None:
+        """Load a file or a URL, and wait until it is complete."""
         self._call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -87,7 +87,7 @@ class Browser:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
-        self._call("Page.navigate", url=path.resolve().as_uri())
+        self._call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         self.wait_for("document.readyState === 'complete'")
 
     def evaluate(self, expression: str) -> Any:

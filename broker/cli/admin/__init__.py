@@ -5,5 +5,6 @@
     configs_command.py --> configs.py (requests) ---+
     status_command.py ---> status.py (requests) ----+
 
-The output is made by pure functions of the responses: topic_rows.py, group_rows.py, config_rows.py, health.py.
+The output is made by pure functions of the responses: topic_rows.py, group_rows.py, config_rows.py, and
+`broker/reports/`.
 """

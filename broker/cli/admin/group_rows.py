@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.cli.output import Row, counted, table
+from ottla.broker.cli.output import Row, table
+from ottla.broker.reports.words import counted
 from ottla.protocol.codec import decode_struct
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment

@@ -5,10 +5,11 @@ from typing import Final
 
 from ottla.broker.cli.admin.configs import Resource, described
 from ottla.broker.cli.admin.groups import described_groups
-from ottla.broker.cli.admin.health import Cluster, GroupLag
+from ottla.broker.cli.admin.topic_rows import state_of
 from ottla.broker.cluster_client.client import ClusterClient
 from ottla.broker.cluster_client.errors import ClusterError
 from ottla.broker.cluster_client.topics import leaders_of
+from ottla.broker.reports.health import Cluster, GroupLag, PartitionTally
 from ottla.metadata.image import ConfigResourceType
 from ottla.protocol.errors import ErrorCode, UnsupportedVersion
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -61,18 +62,27 @@ async def status_of(client: ClusterClient, *, max_lag: int | None) -> Cluster:
         alive=alive,
         fenced=fenced,
         quorum=await _quorum(client),
-        partitions={
-            TopicPartition(topic.name, row.partition_index): row
-            for topic in metadata.topics
-            if topic.name is not None
-            for row in topic.partitions
-        },
-        min_isr=min_isr,
+        partitions=_tally(metadata, min_isr),
         groups=groups,
         not_copied=not_copied,
         unanswered=unanswered,
         max_lag=max_lag,
     )
+
+
+def _tally(metadata: MetadataResponse, min_isr: Mapping[str, int]) -> PartitionTally:
+    tally = PartitionTally()
+    for topic in metadata.topics:
+        if topic.name is None:
+            continue
+        for row in topic.partitions:
+            tally.add(
+                TopicPartition(topic.name, row.partition_index),
+                state_of(row, min_isr=min_isr.get(topic.name)),
+                replicas=row.replica_nodes,
+                offline=row.offline_replicas,
+            )
+    return tally
 
 
 async def _quorum(client: ClusterClient) -> PartitionDataResponse | None:

@@ -6,13 +6,22 @@ Exit status: 0 healthy, 1 degraded, 3 unavailable, 2 if no broker answers.
 import click
 
 from ottla.broker.cli.admin import status as requests
-from ottla.broker.cli.admin.health import level_of, reasons_of, status_lines, status_row
 from ottla.broker.cli.bootstrap import ask_cluster, bootstrap_option, json_option
-from ottla.broker.cli.output import show
+from ottla.broker.cli.output import show, table
 from ottla.broker.cluster_client.client import Waits
+from ottla.broker.reports.health import (
+    Cluster,
+    Level,
+    facts_of,
+    level_of,
+    reasons_of,
+    sentence_of,
+    status_row,
+)
 
 #: Shorter than that of other commands: what does not answer is a reason here.
 _PATIENCE_S = 3.0
+_COLOURS = {Level.HEALTHY: "green", Level.DEGRADED: "yellow", Level.UNAVAILABLE: "red"}
 
 
 @click.command("status")
@@ -36,3 +45,15 @@ def cluster_status(*, bootstrap: str, max_lag: int | None, is_json: bool) -> Non
     show([status_row(found)] if is_json else status_lines(found))
     if level := level_of(reasons_of(found)):
         raise click.exceptions.Exit(level)
+
+
+def status_lines(cluster: Cluster) -> list[str]:
+    """The lines of `ottla cluster status`; the sentence has the level's colour."""
+    reasons = reasons_of(cluster)
+    level = level_of(reasons)
+    head, *more = [sentence_of(cluster, reasons)]
+    if len(reasons) > 1:
+        head = f"{level.name.capitalize()}, for {len(reasons)} reasons:"
+        more = [f"  - {each.text}" for each in reasons]
+    facts = table(("", ""), list(facts_of(cluster).items()))[1:]
+    return [click.style(head, fg=_COLOURS[level]), *more, "", *facts]

@@ -6,12 +6,12 @@ from typing import Final
 
 from ottla.broker.cli.output import Row, table
 from ottla.broker.cluster_client.topics import is_internal
+from ottla.broker.reports.health import LEADERLESS, UNDER_REPLICATED, partition_state
 from ottla.protocol import kafka_uuid
 from ottla.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from ottla.protocol.types import TopicPartition
 
 UNKNOWN: Final = "-"
-_BAD: Final = "leaderless"
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -33,13 +33,12 @@ def state_of(partition: MetadataResponsePartition, *, min_isr: int | None = None
     >>> state_of(MetadataResponsePartition(leader_id=1, replica_nodes=[1, 2], isr_nodes=[1]))
     'under-replicated'
     """
-    if partition.leader_id < 0:
-        return _BAD
-    if min_isr is not None and len(partition.isr_nodes) < min(min_isr, len(partition.replica_nodes)):
-        return "under min ISR"
-    if len(partition.isr_nodes) < len(partition.replica_nodes):
-        return "under-replicated"
-    return "in sync"
+    return partition_state(
+        has_leader=partition.leader_id >= 0,
+        replica_count=len(partition.replica_nodes),
+        isr_count=len(partition.isr_nodes),
+        min_isr=min_isr,
+    )
 
 
 def replication_factor(topic: MetadataResponseTopic) -> int:
@@ -57,8 +56,8 @@ def topic_row(topic: MetadataResponseTopic) -> Row:
         "partitions": len(topic.partitions),
         "replication_factor": replication_factor(topic),
         "internal": is_internal(topic),
-        "leaderless": states.count(_BAD),
-        "under_replicated": states.count("under-replicated"),
+        "leaderless": states.count(LEADERLESS),
+        "under_replicated": states.count(UNDER_REPLICATED),
     }
 
 
@@ -79,7 +78,7 @@ def list_lines(topics: Sequence[MetadataResponseTopic]) -> list[str]:
 def _state_text(row: Row) -> str:
     parts = [
         f"{row[key]} {name}"
-        for key, name in (("leaderless", _BAD), ("under_replicated", "under-replicated"))
+        for key, name in (("leaderless", LEADERLESS), ("under_replicated", UNDER_REPLICATED))
         if row[key]
     ]
     return ", ".join(parts) or "in sync"

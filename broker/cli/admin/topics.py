@@ -7,11 +7,12 @@ from typing import Final
 from ottla.broker.cli.admin.configs import Change, Resource, altered, described, overrides
 from ottla.broker.cli.admin.topic_rows import LogRange, described_row
 from ottla.broker.cli.bootstrap import existing_topics
-from ottla.broker.cli.output import Row, counted
+from ottla.broker.cli.output import Row
 from ottla.broker.cli.similar import similar
 from ottla.broker.cluster_client.client import ClusterClient
 from ottla.broker.cluster_client.errors import ClusterError, error_name
 from ottla.broker.cluster_client.topics import is_internal, leaders_of
+from ottla.broker.reports.words import counted
 from ottla.config.config_def import ConfigSource
 from ottla.config.topic_configs import TOPIC_CONFIGS
 from ottla.metadata.image import ConfigResourceType

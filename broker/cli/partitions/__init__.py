@@ -2,6 +2,6 @@
 
 any broker  --Metadata, DescribeTopicPartitions, ListPartitionReassignments, DescribeConfigs--+
                                                                                               +--> cluster_reports.py
-each broker --ListOffsets, Fetch, DescribeLogDirs: replica_reports.py-------------------------+          |
+each broker --ListOffsets, Fetch, DescribeLogDirs: reports/replica_reports.py--------------------+          |
                              command.py (the table) <-- description.py (why the leader leads) <-------+
 """

@@ -10,12 +10,12 @@ from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla.broker.cli.bootstrap import existing_topics
-from ottla.broker.cli.partitions.description import Description, Replica, ReplicaLog, TopicSettings
-from ottla.broker.cli.partitions.replica_reports import Asked, Reported, replica_reports
 from ottla.broker.cluster_client.client import ClusterClient
 from ottla.broker.cluster_client.errors import BrokerUnreachable
 from ottla.broker.cluster_client.topics import is_internal
 from ottla.broker.network.client import Address
+from ottla.broker.reports.description import Description, Replica, ReplicaLog, TopicSettings
+from ottla.broker.reports.replica_reports import Asked, Reported, replica_reports
 from ottla.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import KafkaError

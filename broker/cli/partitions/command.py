@@ -18,10 +18,11 @@ import click
 
 from ottla.broker.cli.bootstrap import ask_cluster, bootstrap_option, internal_option
 from ottla.broker.cli.command_group import CommandGroup
-from ottla.broker.cli.output import as_json, size_text, standard_output, table
+from ottla.broker.cli.output import as_json, standard_output, table
 from ottla.broker.cli.partitions.cluster_reports import describe
-from ottla.broker.cli.partitions.description import Description, Replica, preferred_election, why
 from ottla.broker.cluster_client.client import ClusterClient
+from ottla.broker.reports.description import Description, Replica, preferred_election, why
+from ottla.broker.reports.words import size_text
 
 
 @click.group("partitions", cls=CommandGroup)

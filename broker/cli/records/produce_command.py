@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from ottla.broker.cli.bootstrap import CannotBeDone, ask_cluster, bootstrap_option, existing_topics
-from ottla.broker.cli.output import counted, sentence, show
+from ottla.broker.cli.output import sentence, show
 from ottla.broker.cli.records.formats import (
     Format,
     FormatError,
@@ -23,6 +23,7 @@ from ottla.broker.cli.records.formats import (
 )
 from ottla.broker.cluster_client.client import ClusterClient
 from ottla.broker.cluster_client.errors import ClusterError
+from ottla.broker.reports.words import counted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -14,7 +14,7 @@ import click
 
 from ottla.broker.cli.bootstrap import CannotBeDone, ask_cluster, bootstrap_option
 from ottla.broker.cli.command_group import CommandGroup
-from ottla.broker.cli.output import size_text, standard_output
+from ottla.broker.cli.output import standard_output
 from ottla.broker.cli.tier import report
 from ottla.broker.cli.tier.comparison import Finding, Orphan, OrphanKind, certain, findings, orphans
 from ottla.broker.cli.tier.inspection import Inspection, inspect
@@ -23,6 +23,7 @@ from ottla.broker.cli.tier.progress import Progress
 from ottla.broker.cli.tier.repair import Plan, plan_rebuilding, write_plan
 from ottla.broker.cluster_client.client import ClusterClient, Waits
 from ottla.broker.cluster_client.errors import ClusterError
+from ottla.broker.reports.words import size_text
 from ottla.config.load import read_properties
 from ottla.config.tier_text import tier_properties
 from ottla.protocol.errors import InvalidConfig

@@ -10,10 +10,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ottla.broker.cli.output import Row, as_json, size_text, table, time_text
+from ottla.broker.cli.output import Row, as_json, table, time_text
 from ottla.broker.cli.tier.comparison import Finding, LogRange, Orphan, orphans
 from ottla.broker.cli.tier.inspection import Inspection
 from ottla.broker.cli.tier.listing import Listing
+from ottla.broker.reports.words import size_text
 from ottla.protocol.kafka_uuid import to_text
 from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.protocol.types import TopicPartition

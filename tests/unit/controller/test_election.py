@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.cli.partitions.description import (
+from ottla.broker.reports.description import (
     Description,
     Replica,
     ReplicaLog,

@@ -31,7 +31,6 @@ _CLASS = "remote.log.storage.manager.class.name"
 @pytest.mark.parametrize(("option", "value", "feature", "package", "extra"), [
     ("--tier", "s3://bucket?region=eu-west-1", f"{_CLASS} is s3", "boto3", "tier"),
     ("--tier", _MINIO, f"{_CLASS} is ottla.remote.stores.minio.MinioStorage", "urllib3", "tier"),
-    ("--set", "metrics.listeners=http://127.0.0.1:0", "metrics.listeners is set", "prometheus_client", "metrics"),
 ])  # fmt: skip
 def test_a_broker_without_the_extra_that_it_needs_does_not_start(
     tmp_path, option, value, feature, package, extra

@@ -10,7 +10,7 @@ import pytest
 
 from ottla.broker.cli.partitions.cluster_reports import settings_of
 from ottla.broker.cli.partitions.command import json_of, text_of
-from ottla.broker.cli.partitions.description import (
+from ottla.broker.reports.description import (
     Description,
     Replica,
     ReplicaLog,
@@ -18,7 +18,7 @@ from ottla.broker.cli.partitions.description import (
     preferred_election,
     why,
 )
-from ottla.broker.cli.partitions.replica_reports import Asked, Reported, replica_reports
+from ottla.broker.reports.replica_reports import Asked, Reported, replica_reports
 from ottla.metadata.leader_preference import NO_PREFERENCE, LeaderPreference
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import UnsupportedVersion

@@ -29,7 +29,9 @@ passwords: it belongs to an address that only your network reaches.
 
 | page | response |
 |---|---|
-| `/metrics` | all metrics; in OpenMetrics' format if the Accept header names it, as Prometheus does |
+| `/` | the page for people: [OPERATING](OPERATING.md#the-page) |
+| `/metrics` | all metrics (`ottla[metrics]`; without it 503, and a sentence that says so); \
+in OpenMetrics' format if the Accept header names it, as Prometheus does |
 | `/healthz` | 200 while the event loop runs, from the first moment of the start to the last of the stop |
 | `/readyz` | 200 while clients are served: \
 the broker is unfenced and its logs are open, the controller's quorum has a leader; \
@@ -172,8 +174,9 @@ def families() -> Sequence[Family]:
             )
             node = await Node.start(runtime, config)
             await node.stop()
-            assert node.metrics is not None
-            return node.metrics.families
+            assert node.http is not None
+            assert node.http.metrics is not None
+            return node.http.metrics.families
 
         try:
             return runtime.run(scenario())

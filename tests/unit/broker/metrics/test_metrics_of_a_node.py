@@ -5,7 +5,6 @@ from itertools import groupby
 
 import pytest
 from crc32c import crc32c
-from http_client import HttpClient
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
@@ -26,6 +25,7 @@ from ottla.protocol.messages.offset_commit import (
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.runtime.simulated import SimulatedRuntime
+from tests.harness.http_client import HttpClient
 from tests.harness.wire import WireClient
 
 PORT = 9404
@@ -395,7 +395,7 @@ def test_an_address_in_use(world):
 def test_unknown_pages(world):
     async def scenario():
         assert (await world.get("/metrics/")).status == 404
-        index = await world.get("/")
-        assert (index.status, b"/metrics" in index.body) == (200, True)
+        unknown = await world.get("/unknown")
+        assert (unknown.status, b"/metrics" in unknown.body) == (404, True)
 
     world.run(scenario)

@@ -5,9 +5,9 @@ import gc
 
 from prometheus_client.registry import CollectorRegistry
 
+from ottla.broker.http.request import HttpRequest
 from ottla.broker.metrics.collector import NodeCollector
 from ottla.broker.metrics.group_metrics import GroupOffset, GroupPass
-from ottla.broker.metrics.http_request import HttpRequest
 from ottla.broker.metrics.pages import Pages, TextFormat
 from ottla.runtime.simulated import SimulatedRuntime
 
@@ -33,7 +33,7 @@ def test_pages_of_both_formats_are_prepared_one_after_the_other():
 
     async def scenario():
         collector = NodeCollector([], prepare, refresh=refresh)
-        pages = Pages(runtime, collector, process=CollectorRegistry(), unreadiness=lambda: None)
+        pages = Pages(runtime, collector, process=CollectorRegistry())
         found = await asyncio.gather(*(pages.respond(request(each.value)) for each in TextFormat))
         assert [each.content_type for each in found] == [each.value for each in TextFormat]
 

@@ -5,11 +5,15 @@ A connection reads one request at a time, and writes its response; each state ha
     waiting ---- a first byte ------------> reading
     reading ---- the end of a head -------> answering ---- the response is computed --> writing
     writing ---- the peer has read it ----> waiting, or closed if it is not persistent
+    answering -- a stream begins ---------> streaming, until either side closes it
     reading ---- a head that is refused --> writing --> closed
     any     ---- its deadline ------------> aborted
 
 A peer that sends slowly does not move the deadline: it is that of the whole head. While a request is answered
 nothing is read, so that a connection holds the bytes of one read at most, and one response.
+
+A stream (server-sent events) is a response without an end. It holds one part of it at most: while the peer has not
+read that, further parts are not sent, and after `WRITE_S` the connection is aborted. At most `MAX_STREAMS` are open.
 
 At most `MAX_CONNECTIONS` are open: a further one takes the place of the one that has been idle longest, so
 that peers which connect and ask for nothing do not keep a scraper out. If none is idle, the new one is
@@ -26,7 +30,7 @@ from enum import Enum, auto
 from http import HTTPStatus
 from typing import Final, Protocol, cast
 
-from ottla.broker.metrics.http_request import HEAD_END, MAX_HEAD_BYTES, BadRequest, HttpRequest, parse_head
+from ottla.broker.http.request import HEAD_END, MAX_HEAD_BYTES, BadRequest, HttpRequest, parse_head
 from ottla.runtime import Listening, Runtime, SocketOptions
 
 # ruff: noqa: D102 (the methods that the transport calls are those of asyncio.Protocol)
@@ -35,6 +39,8 @@ from ottla.runtime import Listening, Runtime, SocketOptions
 logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS: Final = 32
+#: The others are left for scrapers and health checks.
+MAX_STREAMS: Final = 16
 #: The time limit for the responses that are owed when the server stops.
 STOP_S: Final = 1.0
 #: How long a connection may stay open without a request: more than Prometheus' default interval.
@@ -47,6 +53,7 @@ ANSWER_S: Final = 60.0
 WRITE_S: Final = 30.0
 
 TEXT: Final = "text/plain; charset=utf-8"
+EVENTS: Final = "text/event-stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +66,20 @@ class HttpResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpStream:
+    """A response without an end: server-sent events."""
+
+    #: Called when the head is written; sends the parts from then on.
+    opened: "Callable[[HttpConnection], None]"
+    #: Called once when the connection is closed.
+    closed: "Callable[[HttpConnection], None]"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Response = HttpResponse | HttpStream
 #: Responds to a request: at once, or when the future is done.
-Respond = Callable[[HttpRequest], "HttpResponse | asyncio.Future[HttpResponse]"]
+Respond = Callable[[HttpRequest], "Response | asyncio.Future[HttpResponse]"]
 
 
 class ConnectionOwner(Protocol):
@@ -74,6 +93,10 @@ class ConnectionOwner(Protocol):
     def respond(self) -> Respond:
         """The function that responds to a request."""
 
+    @property
+    def stream_count(self) -> int:
+        """The number of open streams."""
+
     def opened(self, connection: "HttpConnection") -> None:
         """Register the connection, which was opened."""
 
@@ -86,6 +109,7 @@ class _State(Enum):
     READING = auto()
     ANSWERING = auto()
     WRITING = auto()
+    STREAMING = auto()
     CLOSED = auto()
 
 
@@ -106,11 +130,17 @@ class HttpConnection(asyncio.Protocol):
         #: The monotonic time, in seconds, at which the connection began to wait for a request.
         self.waiting_since = owner.runtime.monotonic()
         self._answer: asyncio.Future[HttpResponse] | None = None
+        self._stream: HttpStream | None = None
 
     @property
     def is_idle(self) -> bool:
         """Whether no response is owed to the peer."""
         return self._state in (_State.WAITING, _State.READING)
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the connection's response has no end."""
+        return self._state is _State.STREAMING
 
     # Called by the transport
 
@@ -121,6 +151,9 @@ class HttpConnection(asyncio.Protocol):
         self._owner.opened(self)
 
     def data_received(self, data: bytes) -> None:
+        if self.is_stream:
+            self.abort()  # the peer of a stream has nothing more to ask
+            return
         self._received += data
         if self._state is _State.WAITING:
             self._enter(_State.READING, HEAD_S)
@@ -134,9 +167,13 @@ class HttpConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
+        if self.is_stream:
+            self._enter(_State.STREAMING, WRITE_S)
 
     def resume_writing(self) -> None:
         self._is_write_paused = False
+        if self.is_stream:
+            self._cancel_deadline()
         self._continue()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -145,6 +182,8 @@ class HttpConnection(asyncio.Protocol):
         self._received.clear()
         if self._answer is not None:
             self._answer.remove_done_callback(self._on_answer)
+        if self._stream is not None:
+            self._stream.closed(self)
         self._owner.closed(self)
 
     # Called by the server
@@ -156,8 +195,20 @@ class HttpConnection(asyncio.Protocol):
     def finish(self) -> None:
         """Close the connection, after the pending response if there is one."""
         self._closes_after_response = True
-        if self.is_idle:
+        if self.is_idle or self.is_stream:
             self._transport.close()
+
+    # Called by the owner of a stream
+
+    @property
+    def can_send(self) -> bool:
+        """Whether the peer has read all parts of the stream that were sent."""
+        return self.is_stream and not self._is_write_paused
+
+    def send(self, part: bytes) -> None:
+        """Send a part of the stream, which `can_send`."""
+        assert self.can_send, self._state
+        self._transport.write(part)
 
     # Inside
 
@@ -191,6 +242,8 @@ class HttpConnection(asyncio.Protocol):
         answer = self._owner.respond(request)
         if isinstance(answer, HttpResponse):
             self._write(answer)
+        elif isinstance(answer, HttpStream):
+            self._begin(answer)
         else:
             self._answer = answer
             answer.add_done_callback(self._on_answer)
@@ -215,23 +268,47 @@ class HttpConnection(asyncio.Protocol):
         headers = {"Allow": "GET, HEAD"} if error.status == HTTPStatus.METHOD_NOT_ALLOWED else {}
         self._write(HttpResponse(status=error.status, body=f"{error.reason}\n".encode(), headers=headers))
 
-    def _write(self, response: HttpResponse) -> None:
+    def _begin(self, stream: HttpStream) -> None:
+        """Write the head of a stream, and let its owner send the parts."""
+        if self._owner.stream_count >= MAX_STREAMS:
+            text = f"{MAX_STREAMS} streams of events are open, which is the limit. Close a page, and try again.\n"
+            self._write(HttpResponse(status=503, body=text.encode()))
+            return
+        self._closes_after_response = True
+        self._enter(_State.STREAMING, WRITE_S)
+        self._transport.write(self._head(200, {"Content-Type": EVENTS, **stream.headers}))
+        if self._is_head:
+            self._transport.close()
+            return
+        self._stream = stream
+        if not self._is_write_paused:
+            self._cancel_deadline()
+        self._transport.resume_reading()  # to notice that the peer has closed the connection
+        stream.opened(self)
+
+    def _head(self, code: int, headers: Mapping[str, str]) -> bytes:
         now = datetime.fromtimestamp(self._owner.runtime.now_ms() / 1000, UTC)
-        status = HTTPStatus(response.status)
-        headers = {
+        status = HTTPStatus(code)
+        every = {
             "Date": now.strftime("%a, %d %b %Y %H:%M:%S GMT"),
-            "Content-Type": response.content_type,
-            "Content-Length": str(len(response.body)),
             "Connection": "close" if self._closes_after_response else "keep-alive",
             "Cache-Control": "no-store",
-            **response.headers,
+            **headers,
         }
         lines = [
             f"HTTP/1.1 {status.value} {status.phrase}",
-            *(f"{key}: {text}" for key, text in headers.items()),
+            *(f"{key}: {text}" for key, text in every.items()),
         ]
+        return "\r\n".join(lines).encode() + HEAD_END
+
+    def _write(self, response: HttpResponse) -> None:
+        headers = {
+            "Content-Type": response.content_type,
+            "Content-Length": str(len(response.body)),
+            **response.headers,
+        }
         self._enter(_State.WRITING, WRITE_S)
-        self._transport.write("\r\n".join(lines).encode() + HEAD_END)
+        self._transport.write(self._head(response.status, headers))
         if not self._is_head:
             self._transport.write(response.body)
         if self._closes_after_response:
@@ -276,6 +353,11 @@ class HttpServer:
     def connection_count(self) -> int:
         """The number of open connections."""
         return len(self._connections)
+
+    @property
+    def stream_count(self) -> int:
+        """The number of open streams."""
+        return sum(each.is_stream for each in self._connections)
 
     def opened(self, connection: HttpConnection) -> None:
         """Register an open connection; if there are too many, the one that has been idle longest is closed."""

@@ -33,6 +33,10 @@ class HttpRequest:
     """A request without a body."""
 
     path: str
+    #: What follows the question mark, as it was sent.
+    query: str = ""
+    #: The Host header; empty if an HTTP/1.0 client sent none.
+    host: str = ""
     #: Whether the method is HEAD: the response then has no body.
     is_head: bool
     accept: str
@@ -65,8 +69,11 @@ def parse_head(head: bytes) -> HttpRequest:
     if not target.startswith("/"):
         raise BadRequest(400, "The target is not a path.")
     options = {each.strip().lower() for value in fields.get("connection", ()) for each in value.split(",")}
+    path, _, query = target.partition("#")[0].partition("?")
     return HttpRequest(
-        path=re.split("[?#]", target, maxsplit=1)[0],
+        path=path,
+        query=query,
+        host=",".join(fields.get("host", ())),
         is_head=method == "HEAD",
         accept=",".join(fields.get("accept", ())),
         is_persistent="keep-alive" in options if minor == "0" else "close" not in options,

@@ -1,4 +1,4 @@
-"""The health of a cluster in a sentence with its reasons, as `ottla cluster status` shows it. Values only.
+"""The health of a cluster in a sentence with its reasons, as `ottla cluster status` and the page show it. Values only.
 
 | level | example of a reason |
 |---|---|
@@ -7,18 +7,16 @@
 | healthy | none |
 """
 
+from bisect import insort
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
-import click
-
-from ottla.broker.cli.admin.topic_rows import state_of
-from ottla.broker.cli.output import Row, counted, duration_text, table
+from ottla.broker.reports.words import counted, duration_text
 from ottla.protocol.messages.describe_quorum import PartitionDataResponse, ReplicaState
-from ottla.protocol.messages.metadata import MetadataResponsePartition
 from ottla.protocol.types import TopicPartition
 
 #: A voter that has not caught up for so long would not help if the leader failed.
@@ -35,7 +33,61 @@ class Level(IntEnum):
     UNAVAILABLE = 3
 
 
-_COLOURS: Final = {Level.HEALTHY: "green", Level.DEGRADED: "yellow", Level.UNAVAILABLE: "red"}
+#: The states of a partition that is not in sync, the worst first.
+LEADERLESS: Final = "leaderless"
+UNDER_MIN_ISR: Final = "under min ISR"
+UNDER_REPLICATED: Final = "under-replicated"
+IN_SYNC: Final = "in sync"
+
+
+def partition_state(*, has_leader: bool, replica_count: int, isr_count: int, min_isr: int | None) -> str:
+    """The worst that can be said of a partition; None: min.insync.replicas of its topic is not known.
+
+    >>> partition_state(has_leader=True, replica_count=2, isr_count=1, min_isr=2)
+    'under min ISR'
+    """
+    if not has_leader:
+        return LEADERLESS
+    if min_isr is not None and isr_count < min(min_isr, replica_count):
+        return UNDER_MIN_ISR
+    return UNDER_REPLICATED if isr_count < replica_count else IN_SYNC
+
+
+class PartitionTally:
+    """The partitions of a cluster, counted one after the other: what its health depends on, in bounded space.
+
+    Only the first partitions of each state are kept, which a sentence names.
+    """
+
+    __slots__ = ("_first", "count", "offline", "replicas", "states", "topics")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.topics: set[str] = set()
+        self.states: Counter[str] = Counter()
+        self._first: dict[str, list[TopicPartition]] = {}
+        #: Replicas, and offline replicas, by broker.
+        self.replicas: Counter[int] = Counter()
+        self.offline: Counter[int] = Counter()
+
+    def add(
+        self, at: TopicPartition, state: str, *, replicas: Sequence[int], offline: Sequence[int] = ()
+    ) -> None:
+        """Count one partition, which is in a state that `partition_state` has returned."""
+        self.count += 1
+        self.topics.add(at.topic)
+        self.states[state] += 1
+        if state != IN_SYNC:
+            named = self._first.setdefault(state, [])
+            insort(named, at)
+            del named[_NAMED + 1 :]  # one more shows that there are more
+        self.replicas.update(replicas)
+        if offline:
+            self.offline.update(offline)
+
+    def first(self, state: str) -> Sequence[TopicPartition]:
+        """The first partitions of a state in the order of their names."""
+        return self._first.get(state, ())
 
 
 @dataclass(slots=True, frozen=True)
@@ -65,9 +117,7 @@ class Cluster:
     fenced: Sequence[int] = ()
     #: None: it is not reported, as the brokers of other software, or those without a controller, do not know it.
     quorum: PartitionDataResponse | None = None
-    partitions: Mapping[TopicPartition, MetadataResponsePartition] = field(default_factory=dict)
-    #: min.insync.replicas by topic.
-    min_isr: Mapping[str, int] = field(default_factory=dict)
+    partitions: PartitionTally = field(default_factory=PartitionTally)
     groups: Sequence[GroupLag] = ()
     #: The records of each tiered partition that are not copied yet; None: its leader does not report it.
     not_copied: Mapping[TopicPartition, int | None] = field(default_factory=dict)
@@ -80,7 +130,7 @@ class Cluster:
     def missing(self) -> list[int]:
         """The brokers that have replicas and are neither alive nor fenced."""
         known = {*self.alive, *self.fenced}
-        return sorted({each for row in self.partitions.values() for each in row.replica_nodes} - known)
+        return sorted(self.partitions.replicas.keys() - known)
 
 
 def reasons_of(cluster: Cluster) -> list[Reason]:
@@ -137,23 +187,20 @@ def _is_caught_up(voter: ReplicaState, now_ms: int) -> bool:
 
 
 def _of_partitions(cluster: Cluster) -> Iterator[Reason]:
-    by_state: dict[str, list[TopicPartition]] = {}
-    for each, row in sorted(cluster.partitions.items()):
-        state = state_of(row, min_isr=cluster.min_isr.get(each.topic))
-        by_state.setdefault(state, []).append(each)
     texts = {
-        "leaderless": (Level.UNAVAILABLE, "without a leader", ": nothing is read or written there"),
-        "under min ISR": (
+        LEADERLESS: (Level.UNAVAILABLE, "without a leader", ": nothing is read or written there"),
+        UNDER_MIN_ISR: (
             Level.UNAVAILABLE,
             "with fewer replicas in sync than min.insync.replicas",
             ": producers with acks=all are refused there",
         ),
-        "under-replicated": (Level.DEGRADED, "with followers that are not in sync", ""),
+        UNDER_REPLICATED: (Level.DEGRADED, "with followers that are not in sync", ""),
     }
+    tally = cluster.partitions
     for state, (level, text, effect) in texts.items():
-        if partitions := by_state.get(state):
+        if count := tally.states[state]:
             yield Reason(
-                level, f"{counted(len(partitions), 'partition')} {text} ({_named(partitions)}){effect}"
+                level, f"{counted(count, 'partition')} {text} ({_named(tally.first(state))}){effect}"
             )
 
 
@@ -162,19 +209,16 @@ def _of_brokers(cluster: Cluster) -> Iterator[Reason]:
         yield Reason(
             Level.DEGRADED, f"broker {broker} is fenced: it sends no heartbeats, or has not started yet"
         )
+    tally = cluster.partitions
     for broker in cluster.missing:
-        count = sum(broker in row.replica_nodes for row in cluster.partitions.values())
+        count = tally.replicas[broker]
         yield Reason(Level.DEGRADED, f"broker {broker} is not alive, and has {counted(count, 'replica')}")
-    offline: dict[int, int] = {}
-    for row in cluster.partitions.values():
-        for broker in row.offline_replicas:
-            if broker in cluster.alive:
-                offline[broker] = offline.get(broker, 0) + 1
-    for broker, count in sorted(offline.items()):
-        yield Reason(
-            Level.DEGRADED,
-            f"broker {broker} is alive with {counted(count, 'offline replica')}: a log directory has failed",
-        )
+    for broker, count in sorted(tally.offline.items()):
+        if broker in cluster.alive:
+            yield Reason(
+                Level.DEGRADED,
+                f"broker {broker} is alive with {counted(count, 'offline replica')}: a log directory has failed",
+            )
 
 
 def _of_groups(cluster: Cluster) -> Iterator[Reason]:
@@ -199,14 +243,13 @@ def level_of(reasons: Sequence[Reason]) -> Level:
 
 def facts_of(cluster: Cluster) -> dict[str, str]:
     """The numbers of a cluster by what they are about."""
-    topics = {each.topic for each in cluster.partitions}
     facts = {"cluster": cluster.cluster_id}
     if (quorum := cluster.quorum) is not None:
         voters = ", ".join(str(each.replica_id) for each in quorum.current_voters)
         leader = f"{quorum.leader_id} is active" if quorum.leader_id >= 0 else "none is active"
         facts["controllers"] = f"{leader}, epoch {quorum.leader_epoch}, voters {voters}"
     facts["brokers"] = f"{len(cluster.alive)} alive: {', '.join(map(str, cluster.alive))}"
-    facts["partitions"] = f"{len(cluster.partitions)} in {counted(len(topics), 'topic')}"
+    facts["partitions"] = f"{cluster.partitions.count} in {counted(len(cluster.partitions.topics), 'topic')}"
     if cluster.groups:
         largest = max(cluster.groups, key=lambda each: each.lag)
         facts["groups"] = f"{len(cluster.groups)}, the largest lag is {largest.lag} ({largest.group})"
@@ -232,24 +275,12 @@ def sentence_of(cluster: Cluster, reasons: Sequence[Reason]) -> str:
     if cluster.quorum is not None:
         count = len(cluster.quorum.current_voters)
         parts.append(f"controller {cluster.quorum.leader_id} is active with {counted(count, 'voter')}")
-    count = len(cluster.partitions)
+    count = cluster.partitions.count
     parts.append(f"and {counted(count, 'partition')} {'has' if count == 1 else 'have'} all replicas in sync")
     return f"{level}: {', '.join(parts)}."
 
 
-def status_lines(cluster: Cluster) -> list[str]:
-    """The lines of `ottla cluster status`; the sentence has the level's colour."""
-    reasons = reasons_of(cluster)
-    level = level_of(reasons)
-    head, *more = [sentence_of(cluster, reasons)]
-    if len(reasons) > 1:
-        head = f"{level.name.capitalize()}, for {len(reasons)} reasons:"
-        more = [f"  - {each.text}" for each in reasons]
-    facts = table(("", ""), list(facts_of(cluster).items()))[1:]
-    return [click.style(head, fg=_COLOURS[level]), *more, "", *facts]
-
-
-def status_row(cluster: Cluster) -> Row:
+def status_row(cluster: Cluster) -> dict[str, Any]:
     """The object of `ottla cluster status --json`."""
     reasons = reasons_of(cluster)
     quorum = cluster.quorum
@@ -262,7 +293,7 @@ def status_row(cluster: Cluster) -> Row:
         "brokers": {"alive": list(cluster.alive), "fenced": list(cluster.fenced), "missing": cluster.missing},
         "controller": None if quorum is None or quorum.leader_id < 0 else quorum.leader_id,
         "voters": [] if quorum is None else [each.replica_id for each in quorum.current_voters],
-        "partitions": len(cluster.partitions),
+        "partitions": cluster.partitions.count,
         "groups": [
             {"group": each.group, "lag": each.lag, "members": each.members_count} for each in cluster.groups
         ],

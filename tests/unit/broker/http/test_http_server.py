@@ -3,10 +3,9 @@
 import asyncio
 
 import pytest
-from http_client import HttpClient
 
-from ottla.broker.metrics.http_request import MAX_HEAD_BYTES
-from ottla.broker.metrics.http_server import (
+from ottla.broker.http.request import MAX_HEAD_BYTES
+from ottla.broker.http.server import (
     ANSWER_S,
     HEAD_S,
     IDLE_S,
@@ -17,6 +16,7 @@ from ottla.broker.metrics.http_server import (
     HttpServer,
 )
 from ottla.runtime.simulated import Simulation
+from tests.harness.http_client import HttpClient
 
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 

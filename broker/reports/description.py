@@ -10,7 +10,7 @@ controller's are those of the leader's last AlterPartition (KIP-1303).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ottla.broker.cli.output import duration_text, size_text
+from ottla.broker.reports.words import duration_text, size_text
 from ottla.metadata.leader_preference import NO_PREFERENCE, LeaderPreference, preference_order
 from ottla.protocol.local_log import LocalLog
 from ottla.protocol.types import TopicPartition

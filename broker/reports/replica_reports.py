@@ -19,9 +19,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from ottla.broker.cli.partitions.description import ReplicaLog
 from ottla.broker.cluster_client.errors import error_name
 from ottla.broker.cluster_client.offsets import offsets_request
+from ottla.broker.reports.description import ReplicaLog
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import KafkaError, UnsupportedVersion
 from ottla.protocol.messages.describe_log_dirs import (

@@ -5,12 +5,12 @@ reads slowly.
 import asyncio
 
 import pytest
-from http_client import HttpClient
 
 from ottla.bench.components.processes import PATIENCE_S
-from ottla.broker.metrics import http_server
-from ottla.broker.metrics.http_server import HttpResponse, HttpServer
+from ottla.broker.http import server as http_server
+from ottla.broker.http.server import HttpResponse, HttpServer
 from ottla.runtime.production import run
+from tests.harness.http_client import HttpClient
 from tests.harness.waiting import until
 
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.metrics.http_request import BadRequest, HttpRequest, parse_head
+from ottla.broker.http.request import BadRequest, parse_head
 
 
 def head(*lines):
@@ -25,8 +25,23 @@ def head(*lines):
     (["GET / HTTP/1.1", "Host:", "Content-Length: 0"],              "/",        False, "", True),
 ])  # fmt: skip
 def test_what_is_understood(lines, path, is_head, accept, is_persistent):
-    expected = HttpRequest(path=path, is_head=is_head, accept=accept, is_persistent=is_persistent)
-    assert parse_head(head(*lines)) == expected
+    found = parse_head(head(*lines))
+    assert (found.path, found.is_head, found.accept, found.is_persistent) == (
+        path,
+        is_head,
+        accept,
+        is_persistent,
+    )
+
+
+@pytest.mark.parametrize(("lines", "query", "host"), [
+    (["GET /a?b=/c&d=?#e HTTP/1.1", "Host: h:1"], "b=/c&d=?", "h:1"),
+    (["GET /a#e?f HTTP/1.1", "Host:"],            "",         ""),
+    (["GET /a? HTTP/1.0"],                        "",         ""),
+])  # fmt: skip
+def test_the_query_and_the_host(lines, query, host):
+    found = parse_head(head(*lines))
+    assert (found.path, found.query, found.host) == ("/a", query, host)
 
 
 @pytest.mark.parametrize(("lines", "status"), [

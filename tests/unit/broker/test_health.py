@@ -3,15 +3,17 @@
 import click
 import pytest
 
-from ottla.broker.cli.admin.health import (
+from ottla.broker.cli.admin.status_command import status_lines
+from ottla.broker.cli.admin.topic_rows import state_of
+from ottla.broker.reports.health import (
     Cluster,
     GroupLag,
     Level,
+    PartitionTally,
     facts_of,
     level_of,
     reasons_of,
     sentence_of,
-    status_lines,
     status_row,
 )
 from ottla.protocol.messages.describe_quorum import PartitionDataResponse, ReplicaState
@@ -31,13 +33,14 @@ def quorum(*ages_ms, leader=101):
 
 
 def partitions(**rows):
-    """Partitions of topics, by name: leader, ISR; each has replicas 1, 2 and 3."""
-    return {
-        TopicPartition(name, 0): MetadataResponsePartition(
-            leader_id=leader, replica_nodes=[1, 2, 3], isr_nodes=list(isr), offline_replicas=list(offline)
+    """Partitions of topics, by name: leader, ISR; each has replicas 1, 2 and 3, and min.insync.replicas=2."""
+    tally = PartitionTally()
+    for name, (leader, isr, offline) in rows.items():
+        row = MetadataResponsePartition(leader_id=leader, replica_nodes=[1, 2, 3], isr_nodes=list(isr))
+        tally.add(
+            TopicPartition(name, 0), state_of(row, min_isr=2), replicas=row.replica_nodes, offline=offline
         )
-        for name, (leader, isr, offline) in rows.items()
-    }
+    return tally
 
 
 REFUSED = "producers with acks=all are refused there"
@@ -50,7 +53,6 @@ def cluster(**named):
         "alive": ALL,
         "quorum": quorum(0, 10, 20),
         "partitions": partitions(a=(1, ALL, NONE), b=(2, ALL, NONE)),
-        "min_isr": {"a": 2, "b": 2},
     }
     return Cluster(**{**given, **named})
 
