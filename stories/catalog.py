@@ -11,9 +11,12 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ottla.stories import script
+from ottla.stories.elections.election_stage import ElectionStage
+from ottla.stories.groups.group_stage import GroupStage
 from ottla.stories.partition.remote_log_stage import RemoteLogStage
 from ottla.stories.partition.replica_stage import ReplicaStage
 from ottla.stories.partition.tiered_stage import TieredStage
+from ottla.stories.quorum.quorum_stage import QuorumStage
 from ottla.stories.stage import Stage
 
 TEXTS: Final = Path(__file__).parent / "texts"
@@ -32,6 +35,9 @@ ROOMS: Final[Mapping[str, Room]] = MappingProxyType(
         "follower_fetch": Room("Consumers that read from followers", ReplicaStage),
         "tiering_followers": Room("Followers of a tiered partition", TieredStage),
         "tiering": Room("The remote log's tasks", RemoteLogStage),
+        "elections": Room("Elections, and the in-sync replicas", ElectionStage),
+        "quorum": Room("The metadata quorum", QuorumStage),
+        "groups": Room("Consumer groups", GroupStage),
     }
 )
 

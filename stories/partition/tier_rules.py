@@ -39,7 +39,7 @@ STATES: Final[Mapping[RemoteLogSegmentState, Applied]] = {
     RemoteLogSegmentState.COPY_SEGMENT_FINISHED: (
         Rule(
             "KIP-405",
-            "A copy counts once it is complete in the store and the metadata say so; only then may the local segment go.",
+            "A copy counts once it is complete and the metadata say so; only then may the local segment go.",
         ),
         copying.after_copy,
     ),

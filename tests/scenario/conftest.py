@@ -1,6 +1,6 @@
 """Each story is a test: `pytest tests/scenario/lineage/scenario_2.txt` plays one, and shows how it differs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -67,18 +67,3 @@ class StoryFile(pytest.File):
             self.path.write_text(found)
         elif found != text:
             raise StoryDiffers(script.difference(text, found, name=name))
-
-
-@pytest.fixture
-def play(request: pytest.FixtureRequest) -> Callable[[Path, script.Play], None]:
-    """Play a file of a room whose stage is beside it, and compare."""
-
-    def run(path: Path, command: script.Play) -> None:
-        text = path.read_text()
-        found = script.played(text, command)
-        if request.config.getoption("--rewrite"):
-            path.write_text(found)
-        else:
-            assert found == text, path
-
-    return run

@@ -160,6 +160,9 @@ OPENERS = {
     "stories/partition/remote_log_stage.py",
     "stories/partition/replica_state.py",
     "stories/partition/tiered_stage.py",
+    "stories/quorum/quorum_lines.py",
+    "stories/quorum/quorum_rules.py",
+    "stories/quorum/raft_replicas.py",
     "remote/spark_source/reading.py",  # in Spark's process; by `payload_of`, within `ANY_BATCH`
     "storage/compaction.py",
     "storage/segment_reader.py",

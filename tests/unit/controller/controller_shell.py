@@ -8,8 +8,6 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from controller_support import CLUSTER_ID, directory
-
 from ottla.controller import activation
 from ottla.controller.controller import Controller
 from ottla.controller.metadata_log.log_cleaning import MetadataLogSettings
@@ -26,6 +24,7 @@ from ottla.protocol.messages.broker_registration import BrokerRegistrationReques
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.runtime import Pool
 from ottla.storage.files import Files
+from ottla.stories.elections.machine import CLUSTER_ID, directory
 from tests.harness.loop_turns import loop_turns
 
 

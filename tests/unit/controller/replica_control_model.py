@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from itertools import product
 from uuid import UUID
 
-from controller_support import CLUSTER_ID, Machine, directory
-
 from ottla.controller.configs import incremental_alter
 from ottla.controller.membership import brokers
 from ottla.controller.partitions.alter_partition import alter_partition
@@ -41,6 +39,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from ottla.stories.elections.machine import CLUSTER_ID, Machine, directory
 
 BROKERS = (1, 2, 3, 4)
 ASSIGNMENTS = ([1, 2, 3], [2, 3, 4])

@@ -7,7 +7,6 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from controller_support import Machine
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from ottla.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from ottla.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 from ottla.protocol.messages.describe_acls import DescribeAclsRequest
 from ottla.protocol.refusals import refuse
+from ottla.stories.elections.machine import Machine
 
 AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
 READ, DESCRIBE = AclOperation.READ, AclOperation.DESCRIBE

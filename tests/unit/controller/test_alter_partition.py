@@ -4,7 +4,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from controller_support import Machine, directory
 
 from ottla.controller.partitions.alter_partition import alter_partition
 from ottla.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
@@ -17,6 +16,7 @@ from ottla.protocol.messages.alter_partition import (
     PartitionDataResponse,
     TopicData,
 )
+from ottla.stories.elections.machine import Machine, directory
 
 
 def machine_with(*replicas: int, brokers: tuple[int, ...] = (1, 2, 3, 4), **options: Any) -> Machine:

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from controller_support import CLUSTER_ID, Machine, directory
 
 from ottla.controller import producer_ids
 from ottla.controller.membership import brokers
@@ -28,6 +27,7 @@ from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsReq
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from ottla.stories.elections.machine import CLUSTER_ID, Machine, directory
 
 FEATURES = {"metadata.version": (7, 30), "eligible.leader.replicas.version": (0, 1)}
 

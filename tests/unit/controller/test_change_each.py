@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from controller_support import Machine, directory
 
 from ottla.controller.membership import brokers
 from ottla.controller.partitions import draft, leader_and_isr_updates, partition_change
@@ -26,6 +25,7 @@ from ottla.metadata.records import PartitionChangeRecord
 from ottla.protocol import steps
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.local_log import LocalLog
+from ottla.stories.elections.machine import Machine, directory
 
 BROKERS = (1, 2, 3)
 

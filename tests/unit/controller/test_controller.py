@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from controller_shell import Shell, create, follow, join
-from controller_support import directory
 
 from ottla.controller.api import CONTROLLER_APIS
 from ottla.controller.features import DEFAULT_LEVELS
@@ -30,6 +29,7 @@ from ottla.protocol.messages import request_class
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.storage.files import Files
+from ottla.stories.elections.machine import directory
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 import pytest
-from controller_support import Machine
 
 from ottla.config.config_def import AlterOperation, ConfigKey, ConfigType
 from ottla.controller.configs import alter, incremental_alter
@@ -21,6 +20,7 @@ from ottla.protocol.errors import ErrorCode, InvalidConfig, PolicyViolation
 from ottla.protocol.messages import alter_configs as old
 from ottla.protocol.messages import incremental_alter_configs as new
 from ottla.protocol.refusals import refuse
+from ottla.stories.elections.machine import Machine
 
 SET, DELETE, APPEND, SUBTRACT = AlterOperation
 TOPIC, BROKER, METRICS, GROUP = 2, 4, 16, 32

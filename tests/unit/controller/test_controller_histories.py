@@ -4,7 +4,6 @@ from contextlib import suppress
 from random import Random
 from uuid import UUID
 
-from controller_support import CLUSTER_ID, Machine, directory
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.stories.elections.machine import CLUSTER_ID, Machine, directory
 
 BROKERS = (1, 2, 3)
 

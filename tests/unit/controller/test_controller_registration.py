@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from controller_support import CLUSTER_ID
 
 from ottla.controller.membership.controller_registration import ControllerRegistration
 from ottla.controller.raft.types import OffsetAndEpoch
@@ -19,6 +18,7 @@ from ottla.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
+from ottla.stories.elections.machine import CLUSTER_ID
 
 ME = UUID(int=42)
 LISTENERS = {"CONTROLLER": Endpoint("127.0.0.1", 9093, 0)}

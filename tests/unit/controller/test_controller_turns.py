@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from controller_shell import Shell, create, follow, heartbeat, join, lose_the_leadership
-from controller_support import directory
 
 from ottla.controller.controller import Controller
 from ottla.controller.metadata_log.new_batches import batches_of
@@ -22,6 +21,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, NotController
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from ottla.stories.elections.machine import directory
 
 
 @pytest.fixture

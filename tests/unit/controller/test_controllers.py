@@ -3,13 +3,13 @@
 from uuid import UUID
 
 import pytest
-from controller_support import Machine
 
 from ottla.controller.membership.controllers import register_controller
 from ottla.metadata.image import ControllerImage, Endpoint
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.controller_registration import ControllerRegistrationRequest, Feature, Listener
 from ottla.protocol.refusals import refuse
+from ottla.stories.elections.machine import Machine
 
 LISTENER = Listener(name="CONTROLLER", host="c2", port=9093, security_protocol=3)
 FEATURE = Feature(name="metadata.version", min_supported_version=7, max_supported_version=30)

@@ -4,7 +4,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from controller_support import Machine, directory
 
 from ottla.controller.membership import brokers
 from ottla.controller.partitions.directory_assignment import assign_replicas
@@ -18,6 +17,7 @@ from ottla.protocol.messages.assign_replicas_to_dirs import (
     TopicData,
 )
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from ottla.stories.elections.machine import Machine, directory
 
 SECOND = UUID(int=5000)  # another directory of broker 1
 

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from controller_support import Machine
 
 from ottla.controller.partitions.elect_leaders import balance_leaders, elect_leaders, elect_unclean
 from ottla.metadata.image import LeaderRecoveryState
 from ottla.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from ottla.protocol.errors import ErrorCode, InvalidRequest, PolicyViolation
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.stories.elections.machine import Machine
 
 PREFERRED, UNCLEAN = 0, 1
 

@@ -1,7 +1,6 @@
 """UpdateFeatures: which levels are refused, in whose name, and what is written for those that are not."""
 
 import pytest
-from controller_support import ELR, Machine
 
 from ottla.controller.features import MOST_UPDATES, update_features
 from ottla.metadata.features import METADATA_VERSIONS, UNDERSTOOD_FEATURES, claimed_features
@@ -22,6 +21,7 @@ from ottla.protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 from ottla.protocol.refusals import refuse
+from ottla.stories.elections.machine import ELR, Machine
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 

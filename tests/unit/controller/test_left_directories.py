@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from controller_support import CLUSTER_ID, Machine, directory
 
 from ottla.controller.membership import brokers
 from ottla.controller.partitions.alter_partition import alter_partition
@@ -32,6 +31,7 @@ from ottla.protocol.messages.assign_replicas_to_dirs import TopicData as Assigne
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, PartitionResult, TopicPartitions
+from ottla.stories.elections.machine import CLUSTER_ID, Machine, directory
 
 A, B, NEW = directory(2), UUID(int=5000), UUID(int=5001)  # of broker 2
 STRANDED = pytest.mark.logs("was registered without log directory")

@@ -6,7 +6,6 @@ About KIP-546.
 import math
 
 import pytest
-from controller_support import Machine
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from ottla.protocol.messages.alter_client_quotas import (
 )
 from ottla.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from ottla.protocol.refusals import refuse
+from ottla.stories.elections.machine import Machine
 
 
 def entry(entity: tuple[tuple[str, str | None], ...], *ops: tuple[str, float | None]) -> EntryData:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from controller_support import Machine, directory
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +23,7 @@ from ottla.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
+from ottla.stories.elections.machine import Machine, directory
 
 
 def request(

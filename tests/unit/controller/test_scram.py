@@ -8,7 +8,6 @@ import hashlib
 import hmac
 
 import pytest
-from controller_support import Machine
 
 from ottla.controller.scram import MECHANISMS, alter_credentials, salted_password
 from ottla.protocol.errors import ErrorCode, NotController, PolicyViolation
@@ -18,6 +17,7 @@ from ottla.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from ottla.protocol.refusals import refuse
+from ottla.stories.elections.machine import Machine
 
 SHA_256, SHA_512 = MECHANISMS.values()
 TWICE = "A user credential cannot be altered twice in the same request"

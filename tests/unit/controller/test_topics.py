@@ -4,7 +4,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from controller_support import Machine, directory
 
 from ottla.config.config_def import ConfigSource
 from ottla.controller.partitions import assignments
@@ -31,6 +30,7 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.stories.elections.machine import Machine, directory
 
 
 def topic(

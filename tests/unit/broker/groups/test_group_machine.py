@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ottla.broker.groups.group_state import GroupState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.leave_group import MemberIdentity
-from tests.unit.broker.groups.groups_support import Stage
+from ottla.stories.groups.scene import Scene
 
 _NAMES = ("a", "b", "c", "d")
 _names = st.sampled_from(_NAMES)
@@ -24,7 +24,7 @@ class Groups(RuleBasedStateMachine):
         delay=st.sampled_from([0, 3_000]), max_size=st.sampled_from([2, 100]), is_formed=st.booleans()
     )
     def start(self, delay, max_size, is_formed):
-        self.stage = Stage(initial_rebalance_delay_ms=delay, max_size=max_size)
+        self.stage = Scene(initial_rebalance_delay_ms=delay, max_size=max_size)
         self.seen_generations: dict[int, tuple[str | None, str | None]] = {}
         self.answered: dict[str, int] = {}
         for name in _NAMES:

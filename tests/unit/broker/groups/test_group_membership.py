@@ -24,8 +24,9 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.leave_group import MemberIdentity
 from ottla.protocol.messages.sync_group import SyncGroupRequest
+from ottla.stories.groups.scene import Scene
 from tests.unit.broker.groups.coordinator_support import KnownTopics
-from tests.unit.broker.groups.groups_support import Stage, stable_group
+from tests.unit.broker.groups.groups_support import stable_group
 
 E = ErrorCode
 
@@ -38,7 +39,7 @@ def code_of(call, *args):
     return E.none
 
 
-def rebalancing() -> Stage:
+def rebalancing() -> Scene:
     """a and b are members of generation 1, c has come."""
     stage = stable_group("a", "b", initial_rebalance_delay_ms=0)
     stage.join("c")
@@ -47,7 +48,7 @@ def rebalancing() -> Stage:
     return stage
 
 
-def completing() -> Stage:
+def completing() -> Scene:
     stage = rebalancing()
     stage.join("a")
     stage.join("b")
@@ -55,14 +56,14 @@ def completing() -> Stage:
     return stage
 
 
-def empty() -> Stage:
+def empty() -> Scene:
     stage = stable_group("a", initial_rebalance_delay_ms=0)
     stage.leave(MemberIdentity(member_id=stage.clients["a"].member_id))
     assert stage.group.state is GroupState.EMPTY
     return stage
 
 
-def stable() -> Stage:
+def stable() -> Scene:
     return stable_group("a", "b", initial_rebalance_delay_ms=0)
 
 
@@ -159,7 +160,7 @@ def test_what_may_be_deleted(stage, delete, delete_offsets):
 
 
 def test_offsets_of_members_that_are_no_consumers_stay():
-    stage = Stage(initial_rebalance_delay_ms=0)
+    stage = Scene(initial_rebalance_delay_ms=0)
     stage.join("a", protocol_type="connect", version=3)
     assert code_of(stage.group.check_offset_delete) is E.non_empty_group
     assert not stage.group.is_subscribed_to("t")
@@ -198,7 +199,7 @@ def test_an_assigned_member_id_expires_and_the_group_continues_without_it():
 
 # KIP-134
 def test_the_initial_delay_ends_with_the_rebalance_timeout():
-    stage = Stage(initial_rebalance_delay_ms=3_000)
+    stage = Scene(initial_rebalance_delay_ms=3_000)
     for number in range(10):
         stage.join(f"m{number}", version=3, rebalance_timeout_ms=8_000)
         stage.pass_time(1_000)
@@ -209,7 +210,7 @@ def test_the_initial_delay_ends_with_the_rebalance_timeout():
 
 
 def test_a_join_before_member_ids_were_required_makes_a_member_at_once():
-    stage = Stage(initial_rebalance_delay_ms=0)
+    stage = Scene(initial_rebalance_delay_ms=0)
     stage.join("a", version=3)
     stage.pass_time(0)
     assert stage.clients["a"].generation_id == 1
@@ -266,7 +267,7 @@ def test_a_leader_that_does_not_join_is_replaced():
     "the leader sent no assignment for members",
 )
 def test_static_members_that_do_not_join_keep_the_group_waiting_until_their_sessions_end():
-    stage = Stage(initial_rebalance_delay_ms=0)
+    stage = Scene(initial_rebalance_delay_ms=0)
     stage.join("a", instance_id="i1", session_timeout_ms=200_000)
     stage.join("b", instance_id="i2", session_timeout_ms=200_000)
     stage.pass_time(0)
@@ -283,7 +284,7 @@ def test_static_members_that_do_not_join_keep_the_group_waiting_until_their_sess
 @pytest.mark.parametrize("error", [None, E.coordinator_not_available])
 def test_a_static_member_whose_session_ends_while_its_new_id_is_written_gets_a_new_session(error):
     """The timer does not remove a member whose JoinGroup waits, so it must run again once that is answered."""
-    stage = Stage(initial_rebalance_delay_ms=0)
+    stage = Scene(initial_rebalance_delay_ms=0)
     stage.join("a", instance_id="i", session_timeout_ms=6_000)
     stage.pass_time(0)
     stage.sync("a", {"a": b"all"})
@@ -334,7 +335,7 @@ def test_java_hash(text, hashed):
 
 @pytest.mark.parametrize(("rebalance_ms", "again_ms"), [(-1, 1_000), (0, 1_000), (7_000, 7_000)])
 def test_members_that_do_not_come_are_waited_for_with_patience(caplog, rebalance_ms, again_ms):
-    stage = Stage(initial_rebalance_delay_ms=0)
+    stage = Scene(initial_rebalance_delay_ms=0)
     stage.join("a", instance_id="i")
     stage.pass_time(0)
     stage.sync("a", {"a": b""})
@@ -397,7 +398,7 @@ def test_a_record_that_no_coordinator_writes_makes_a_group_that_works(value):
         MemberMetadata(member_id=member, session_timeout=6_000, rebalance_timeout=60_000)
         for member in value.pop("members", [])
     ]
-    stage = Stage(initial_rebalance_delay_ms=0)
+    stage = Scene(initial_rebalance_delay_ms=0)
     record = GroupMetadataValue(protocol_type="consumer", members=members, **value)
     shard = Shard(stage.config, KnownTopics())
     stage.group = shard.groups["g"] = group_from_value("g", record, stage.config)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raft_support import CLUSTER_ID, LISTENER, MemoryLog, Replica, address, directory, dynamic_log, elected
-from raft_support import settings as raft_settings
+from raft_support import elected
 
 from ottla.controller.raft.effects import Committed, Fatal, LeaderChanged, Persist
 from ottla.controller.raft.types import TOPIC, TOPIC_ID, ElectionState
@@ -29,6 +28,16 @@ from ottla.protocol.messages.update_raft_voter import (
     UpdateRaftVoterResponse,
 )
 from ottla.protocol.messages.update_raft_voter import Listener as UpdatedListener
+from ottla.stories.quorum.raft_replicas import (
+    CLUSTER_ID,
+    LISTENER,
+    MemoryLog,
+    Replica,
+    address,
+    directory,
+    dynamic_log,
+)
+from ottla.stories.quorum.raft_replicas import settings as raft_settings
 
 pytestmark = pytest.mark.logs("")
 

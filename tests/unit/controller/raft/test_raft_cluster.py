@@ -3,13 +3,22 @@
 from uuid import UUID
 
 import pytest
-from raft_support import CLUSTER_ID, LISTENER, Cluster, Replica, address, directory, settings, voter_set
+from raft_support import Cluster
 
 from ottla.controller.raft.effects import Committed, Fatal, SnapshotLoaded, Stopped
 from ottla.controller.raft.roles import Follower, Leader, Resigned
 from ottla.controller.raft.types import Address, OffsetAndEpoch, ReplicaKey
 from ottla.protocol.errors import InvalidUpdateVersion, NotController
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.stories.quorum.raft_replicas import (
+    CLUSTER_ID,
+    LISTENER,
+    Replica,
+    address,
+    directory,
+    settings,
+    voter_set,
+)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from raft_support import LISTENER, Cluster, Replica, address, directory, elected, fetch_request, settings
+from raft_support import Cluster, elected, fetch_request
 
 from ottla.controller.raft.describe_quorum import MOST_REFUSED
 from ottla.controller.raft.types import TOPIC
@@ -16,6 +16,7 @@ from ottla.protocol.messages.describe_quorum import (
     ReplicaState,
     TopicData,
 )
+from ottla.stories.quorum.raft_replicas import LISTENER, Replica, address, directory, settings
 
 
 def request(topic: str = TOPIC, *partitions: int) -> DescribeQuorumRequest:

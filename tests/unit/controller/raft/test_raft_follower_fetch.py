@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from raft_support import LISTENER, MemoryLog, Replica, address, directory, fetch_answer, settings
+from raft_support import fetch_answer
 
 from ottla.controller.raft.effects import Committed, Fatal, Flush, Freeze, LeaderChanged, Send, SnapshotLoaded
 from ottla.controller.raft.follower_fetch import truncation_offset
@@ -16,6 +16,7 @@ from ottla.protocol.messages import fetch, fetch_snapshot
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from ottla.protocol.messages.vote import VoteRequest
+from ottla.stories.quorum.raft_replicas import LISTENER, MemoryLog, Replica, address, directory, settings
 
 EPOCH = 5
 

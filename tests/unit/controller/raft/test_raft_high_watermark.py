@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from raft_support import Cluster, Replica, directory, fetch_request, key, voter_set
+from raft_support import Cluster, fetch_request
 
 from ottla.controller.raft.effects import Committed, Flush
 from ottla.controller.raft.follower_progress import OBSERVER_SESSION_TIMEOUT_MS, Followers, majority_offset
@@ -13,6 +13,7 @@ from ottla.controller.raft.roles import Leader, Resigned
 from ottla.controller.raft.types import ReplicaKey
 from ottla.protocol.error_code import ErrorCode
 from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from ottla.stories.quorum.raft_replicas import Replica, directory, key, voter_set
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from raft_support import CLUSTER_ID, Cluster, Replica, address, directory, fetch_request
+from raft_support import Cluster, fetch_request
 
 from ottla.controller.raft.roles import Leader
 from ottla.controller.raft.types import TOPIC, Address, OffsetAndEpoch
@@ -12,6 +12,7 @@ from ottla.protocol.error_code import ErrorCode
 from ottla.protocol.messages import fetch, fetch_snapshot
 from ottla.protocol.messages.fetch import EpochEndOffset, FetchResponse, PartitionData, SnapshotId
 from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from ottla.stories.quorum.raft_replicas import CLUSTER_ID, Replica, address, directory
 
 
 @pytest.fixture

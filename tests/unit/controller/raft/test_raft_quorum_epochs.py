@@ -4,19 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from raft_support import (
-    CLUSTER_ID,
-    LISTENER,
-    Cluster,
-    MemoryLog,
-    Replica,
-    address,
-    directory,
-    dynamic_log,
-    fetch_request,
-    key,
-    settings,
-)
+from raft_support import Cluster, fetch_request
 
 from ottla.controller.raft.effects import LeaderChanged, Persist, Reply, Stopped
 from ottla.controller.raft.quorum_epochs import end_epoch_election_backoff_ms
@@ -37,6 +25,17 @@ from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.messages.leader_change_message import LeaderChangeMessage
 from ottla.protocol.messages.vote import VoteRequest
 from ottla.protocol.messages.voters_record import VotersRecord
+from ottla.stories.quorum.raft_replicas import (
+    CLUSTER_ID,
+    LISTENER,
+    MemoryLog,
+    Replica,
+    address,
+    directory,
+    dynamic_log,
+    key,
+    settings,
+)
 
 
 def state(epoch: int, leader: int | None = None, voted: int | None = None, **others: Any) -> ElectionState:

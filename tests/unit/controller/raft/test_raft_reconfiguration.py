@@ -4,22 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from raft_support import (
-    CLUSTER_ID,
-    LISTENER,
-    START_MS,
-    Cluster,
-    Replica,
-    address,
-    directory,
-    dynamic_log,
-    elected,
-    fetch_answer,
-    fetch_request,
-    key,
-    settings,
-    voter_set,
-)
+from raft_support import Cluster, elected, fetch_answer, fetch_request
 
 from ottla.controller.raft.roles import Follower
 from ottla.controller.raft.types import Address, ElectionState, ReplicaKey, VersionRange
@@ -38,6 +23,18 @@ from ottla.protocol.messages.update_raft_voter import (
     UpdateRaftVoterResponse,
 )
 from ottla.protocol.messages.update_raft_voter import Listener as UpdatedListener
+from ottla.stories.quorum.raft_replicas import (
+    CLUSTER_ID,
+    LISTENER,
+    START_MS,
+    Replica,
+    address,
+    directory,
+    dynamic_log,
+    key,
+    settings,
+    voter_set,
+)
 
 
 def alone() -> Replica:

@@ -7,13 +7,13 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from raft_support import LISTENER, MemoryLog, address, dynamic_log, key, voter_set
 
 from ottla.controller.raft.control_record_history import ControlRecordHistory
 from ottla.controller.raft.request_manager import RequestManager
 from ottla.controller.raft.types import NEVER_MS, Address, Node, OffsetAndEpoch, ReplicaKey, VersionRange
 from ottla.controller.raft.voters import Voter, VoterSet
 from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from ottla.stories.quorum.raft_replicas import LISTENER, MemoryLog, address, dynamic_log, key, voter_set
 
 
 def voter(id: int, directory_id: UUID | None = None, host: str = "h") -> Voter:

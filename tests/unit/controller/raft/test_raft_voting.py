@@ -6,18 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from raft_support import (
-    CLUSTER_ID,
-    LISTENER,
-    MemoryLog,
-    Replica,
-    address,
-    directory,
-    key,
-    settings,
-    vote_answer,
-    voter_set,
-)
+from raft_support import vote_answer
 
 from ottla.controller.raft.effects import Persist, Reply
 from ottla.controller.raft.follower_progress import Followers
@@ -46,6 +35,17 @@ from ottla.protocol.messages import vote
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.k_raft_version_record import KRaftVersionRecord
 from ottla.protocol.messages.vote import VoteRequest, VoteResponse
+from ottla.stories.quorum.raft_replicas import (
+    CLUSTER_ID,
+    LISTENER,
+    MemoryLog,
+    Replica,
+    address,
+    directory,
+    key,
+    settings,
+    voter_set,
+)
 
 VOTERS = voter_set(1, 2, 3)
 

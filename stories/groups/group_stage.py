@@ -1,4 +1,4 @@
-"""Rebalances as stories; see the files next to this one for what they say.
+"""Rebalances of a classic consumer group, as stories.
 
 | command | meaning |
 |---|---|
@@ -13,26 +13,40 @@
 | `show` | the group's state |
 """
 
-from pathlib import Path
-
-import pytest
+from collections.abc import Callable
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.leave_group import MemberIdentity
-from tests.unit.broker.groups.groups_support import Stage, describe_group
+from ottla.stories.groups import group_rules
+from ottla.stories.groups.group_rules import group_of
+from ottla.stories.groups.scene import Scene, describe_group
+from ottla.stories.stage import Stage
+from ottla.stories.trace import Group, Step
 
-_FILES = sorted(Path(__file__).parent.glob("*.txt"))
 
+class GroupStage(Stage):
+    """The stage of stories about a classic consumer group: clients, the group, and its log."""
 
-class Narrator:
     def __init__(self) -> None:
-        self.stage = Stage()
+        super().__init__()
+        self._before: Group | None = None
+        self.stage = Scene()
+
+    def close(self) -> None:
+        """Do nothing, since nothing is open."""
+
+    def observe(self, step: Step) -> None:
+        """Write the group, as its coordinator has it, into a step."""
+        before, self._before = self._before, group_of(self.stage)
+        step.group = self._before
+        step.events += group_rules.changes(before, self._before)
 
     def __call__(self, line: str) -> list[str]:
+        """Play a command; what the clients receive, and what the log does."""
         words = line.split()
         match words:
             case ["group", *settings]:
-                self.stage = Stage(**{key: int(value) for key, value in map(_pair, settings)})
+                self.stage = Scene(**{key: int(value) for key, value in map(_pair, settings)})
             case ["log", what, *rest]:
                 self._log(what, rest)
             case ["broker", "restarts"]:
@@ -75,7 +89,7 @@ class Narrator:
 
 
 def _wishes(words: dict[str, str]) -> dict[str, object]:
-    readers = {
+    readers: dict[str, tuple[str, Callable[[str], object]]] = {
         "protocols": ("protocols", lambda text: tuple(filter(None, text.split(",")))),
         "type": ("protocol_type", str),
         "session": ("session_timeout_ms", _ms),
@@ -94,9 +108,3 @@ def _pair(word: str) -> tuple[str, str]:
 
 def _ms(text: str) -> int:
     return int(text[:-2]) if text.endswith("ms") else int(text.removesuffix("s")) * 1000
-
-
-@pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
-def test_group_scenario(path, play):
-    assert path.read_text().startswith("# K"), "a scenario says first which rule of which KIP it is about"
-    play(path, Narrator())

@@ -21,7 +21,7 @@ from ottla.protocol.messages.voters_record import VotersRecord
 from ottla.protocol.records.batch import BatchHeader, batches
 from ottla.protocol.records.quorum import decode_quorum_record
 from ottla.protocol.records.record import records
-from tests.unit.controller.raft.raft_support import Batch, directory
+from ottla.stories.quorum.raft_replicas import Batch, directory
 
 
 def node(id: int, directory_id: UUID) -> str:
@@ -89,7 +89,7 @@ def response_line(response: Any) -> str:
     topics = response.responses if isinstance(response, FetchResponse) else getattr(response, "topics", [])
     if not topics:
         return "done"
-    row = topics[0].partitions[0]
+    row: Any = topics[0].partitions[0]
     if row.error_code:
         leader_id, epoch = _leader(response, row)
         leader = "" if leader_id < 0 else f" leader {leader_id}"
@@ -123,8 +123,13 @@ def _fetched(row: Any) -> str:
 
 def batch_line(header: BatchHeader, data: Any) -> str:
     """The records of a batch with their epoch: values, or names of control records."""
-    names = [_control(row) if header.is_control else (row.value or b"").decode() for row in records(data)]
+    names = [value_of(header, row) for row in records(data)]
     return " ".join(f"{name}:e{header.partition_leader_epoch}" for name in names)
+
+
+def value_of(header: BatchHeader, row: Any) -> str:
+    """Return the value of a record, or the name of a control record."""
+    return _control(row) if header.is_control else (row.value or b"").decode()
 
 
 def _control(row: Any) -> str:

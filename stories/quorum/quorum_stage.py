@@ -26,10 +26,10 @@
 | `show` | roles, high watermarks, logs |
 
 `1 -> 2` is a request of 1, `1 <- 2` its response; `2: ...` is what 2 becomes or does, in this order: quorum-state
-and log are made durable before a response or the next request is sent. Time and disks are those of `raft_support`.
+and log are made durable before a response or the next request is sent. Time and disks are those of `raft_replicas`.
 """
 
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from ottla.controller.raft.effects import (
@@ -49,8 +49,10 @@ from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.protocol.messages.vote import VoteResponse
-from tests.scenario.quorum import quorum_lines as lines
-from tests.unit.controller.raft.raft_support import (
+from ottla.stories import wire
+from ottla.stories.quorum import quorum_lines as lines
+from ottla.stories.quorum import quorum_rules as rules
+from ottla.stories.quorum.raft_replicas import (
     CLUSTER_ID,
     LISTENER,
     MemoryLog,
@@ -61,6 +63,9 @@ from tests.unit.controller.raft.raft_support import (
     over_the_wire,
     settings,
 )
+from ottla.stories.rules import event, place_of
+from ottla.stories.stage import Stage
+from ottla.stories.trace import Step
 
 _NEW_DISK = UUID(int=77)
 _ADMIN = "admin"
@@ -71,7 +76,7 @@ _STEP_MS, _LIMIT_MS = 50, 20_000
 class Node(Replica):
     """A replica that notes what it becomes and does."""
 
-    def __init__(self, stage: "Stage", config: RaftSettings, **others: Any) -> None:
+    def __init__(self, stage: "QuorumStage", config: RaftSettings, **others: Any) -> None:
         self._stage = stage
         self._seen = ("", "")
         self._end_offset = 0
@@ -79,45 +84,65 @@ class Node(Replica):
 
     @property
     def name(self) -> str:
+        """The node in the story; with a prime on a new disk."""
         return lines.node(self.id, self.settings.directory_id)
 
     def do(self, effects: list[Effect]) -> list[Effect]:
         """Note what has changed and what is done now, then do it."""
         end_offset = self.log.end.offset
         if end_offset < self._end_offset:
-            self._stage.note(f"{self.name}: truncate to {end_offset}")
+            self._note_line(f"truncate to {end_offset}", rules.TRUNCATION)
         self._end_offset = end_offset
         voters = " ".join(lines.node(each.id, each.directory_id) for each in self.raft.voters.keys)
         now = (lines.role_line(self.role), f"voters {voters}")
-        for before, after in zip(self._seen, now, strict=True):
+        reasons = (rules.of_role(self.role), rules.VOTERS)
+        for before, after, rule in zip(self._seen, now, reasons, strict=True):
             if before not in ("", after):
-                self._stage.note(f"{self.name}: {after}")
+                self._note_line(after, rule)
         self._seen = now
         for effect in effects:
             self._note(effect)
         return super().do(effects)
 
     def _note(self, effect: Effect) -> None:
+        rule = rules.of_effect(effect)
         match effect:
             case Persist(state):
-                self._stage.note(f"{self.name}: {lines.state_line(state)}")
+                self._note_line(lines.state_line(state), rule)
             case Flush(end_offset):
-                self._stage.note(f"{self.name}: flush {end_offset}")
+                self._note_line(f"flush {end_offset}", rule)
             case Committed(high_watermark):
-                self._stage.note(f"{self.name}: HW {high_watermark}")
+                self._note_line(f"HW {high_watermark}", rule)
             case SnapshotLoaded(snapshot):
-                self._stage.note(f"{self.name}: snapshot loaded, log starts at {snapshot.offset}")
+                self._note_line(f"snapshot loaded, log starts at {snapshot.offset}", rule)
             case Fatal(reason):
-                self._stage.note(f"{self.name}: must stop, {reason}")
+                self._note_line(f"must stop, {reason}", rule)
             case Stopped():
-                self._stage.note(f"{self.name}: stopped")
+                self._note_line("stopped", rule)
+
+    def _note_line(self, what: str, rule: rules.Applied | None) -> None:
+        line = f"{self.name}: {what}"
+        self._stage.note(line)
+        if rule is not None:
+            self._stage.note_rule(self.name, line, rule)
 
 
-class Stage:
+class QuorumStage(Stage):
     """The stage of stories about the metadata quorum: nodes, their logs, and the messages between them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._clear()
+
+    def close(self) -> None:
+        """Do nothing, since nothing is open."""
+
+    def observe(self, step: Step) -> None:
+        """Write the nodes and their logs into a step."""
+        step.nodes = [
+            rules.node_of(node, is_up=id not in self._down, is_cut_off=id in self._cut)
+            for id, node in sorted(self.nodes.items())
+        ]
 
     def _clear(self) -> None:
         self.nodes: dict[int, Node] = {}
@@ -138,8 +163,44 @@ class Stage:
         return noted
 
     def note(self, line: str) -> None:
+        """Add a line to the output, unless the command is quiet."""
         if not self._is_quiet:
             self._noted.append(line)
+
+    def note_rule(self, name: str, line: str, applied: rules.Applied) -> None:
+        """Note what a node does for the trace, and the rule that it applies."""
+        if self.is_recorded:
+            self.events.append(event(name, line, applied[0], place_of(applied[1])))
+
+    def _note_message(
+        self,
+        body: Any,
+        kind: Literal["request", "response"],
+        sender: str,
+        receiver: str,
+        *,
+        lost: bool = False,
+    ) -> None:
+        """Note a message for the trace, in its last version, as it is on the wire."""
+        if not self.is_recorded:
+            return
+        is_request = kind == "request"
+        text = lines.request_line(body) if is_request else lines.response_line(body)
+        names = f"{sender} -> {receiver}" if is_request else f"{receiver} <- {sender}"
+        cls = type(body)
+        self.messages.append(
+            wire.message(
+                body,
+                sender=sender,
+                receiver=receiver,
+                kind=kind,
+                key=cls.__api_key__,
+                version=cls.__versions__.last,
+                line=f"{names} {text}",
+                correlation_id=len(self.messages) + 1,
+                lost=lost,
+            )
+        )
 
     def _play(self, words: list[str]) -> None:
         match words:
@@ -291,7 +352,9 @@ class Stage:
         node.sends = [sent for sent in node.sends if sent not in found]
         sent = found[-1]
         self.note(f"{node.name} -> {to.name} {lines.request_line(sent.message)}")
-        if loss == "without delivery" or {node.id, to.id} & (self._cut | self._down):
+        is_lost = loss == "without delivery" or bool({node.id, to.id} & (self._cut | self._down))
+        self._note_message(sent.message, "request", node.name, to.name, lost=is_lost)
+        if is_lost:
             self._lose(node, sent)
         elif to.id in self._without_pre_votes and lines.is_pre_vote(sent.message):
             self._respond(node, to, sent, VoteResponse(error_code=ErrorCode.unsupported_version))
@@ -305,7 +368,8 @@ class Stage:
             to.do(to.raft.receive(to.now_ms, over_the_wire(sent.message, {}), token))
             if loss == "without response":
                 del self._waiting[token]
-                to.replies.pop(token, None)
+                if (response := to.replies.pop(token, None)) is not None:
+                    self._note_message(response, "response", to.name, node.name, lost=True)
                 self._lose(node, sent)
             self._deliver_responses()
 
@@ -323,6 +387,7 @@ class Stage:
 
     def _respond(self, node: Node, to: Node, sent: Send, response: Any) -> None:
         self.note(f"{node.name} <- {to.name} {lines.response_line(response)}")
+        self._note_message(response, "response", to.name, node.name)
         node.do(node.raft.answered(node.now_ms, sent, response))
 
     def _deliver_responses(self) -> None:
@@ -335,6 +400,7 @@ class Stage:
                     is_busy = True
                     if token is _ADMIN:
                         self.note(f"admin <- {to.name} {lines.response_line(response)}")
+                        self._note_message(response, "response", to.name, _ADMIN)
                     elif token in self._waiting:
                         node, sent = self._waiting.pop(token)
                         if {node.id, to.id} & self._cut:
@@ -406,6 +472,7 @@ class Stage:
                 cluster_id=CLUSTER_ID, voter_id=id, voter_directory_id=directory_id
             )
         self.note(f"admin -> {leader.name} {lines.request_line(request)}")
+        self._note_message(request, "request", _ADMIN, leader.name)
         leader.do(leader.raft.receive(leader.now_ms, request, _ADMIN))
 
     def _upgrade(self, leader: Node) -> None:

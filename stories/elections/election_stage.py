@@ -1,5 +1,4 @@
 """ISR, ELR and leader of one partition, as stories that read like tables: a row for each event.
-See the files next to this one.
 
 | command | meaning |
 |---|---|
@@ -30,10 +29,8 @@ configurations. The row of a tiered partition ends with the local log starts tha
 """
 
 from collections.abc import Mapping
-from pathlib import Path
+from typing import Any
 from uuid import UUID
-
-import pytest
 
 from ottla.config.log_config import validate_topic_configs
 from ottla.controller import configs
@@ -65,9 +62,12 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from tests.unit.controller.controller_support import CLUSTER_ID, ELR, Machine, directory
+from ottla.stories.elections import election_rules
+from ottla.stories.elections.election_rules import partition_of
+from ottla.stories.elections.machine import CLUSTER_ID, ELR, Machine, directory
+from ottla.stories.stage import Stage
+from ottla.stories.trace import Partition, Step
 
-_FILES = sorted(Path(__file__).parent.glob("*.txt"))
 _TOPIC = "t"
 #: The event, and what it leads to.
 _COLUMNS = ("{:<48}", "{:<6} {:<5} {:<7} {:<5} {:<10} {}")
@@ -81,13 +81,26 @@ _FEATURES = {"metadata.version": (7, 30), ELR: (0, 1)}
 _SESSION_MS = 9_001
 
 
-class Stage:
+class ElectionStage(Stage):
     """A controller with one partition."""
 
     machine: Machine
     former_epochs: dict[int, int]
     incarnations: int
     is_tiered: bool
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._before: Partition | None = None
+
+    def close(self) -> None:
+        """Do nothing, since nothing is open."""
+
+    def observe(self, step: Step) -> None:
+        """Write the partition, as the controller has it, into a step."""
+        before, self._before = self._before, partition_of(self.machine, _TOPIC)
+        step.partition = self._before
+        step.events += election_rules.changes(before, self._before)
 
     def __call__(self, line: str) -> list[str]:
         """Carry out a command; the rows that it adds to the table."""
@@ -200,7 +213,7 @@ class Stage:
 
     def _beat(
         self, id: int, *, want_shut_down: bool = False, offline_log_dirs: list[UUID] | None = None
-    ) -> brokers.BrokerHeartbeatResponse:
+    ) -> Any:
         machine = self.machine
         heartbeat = BrokerHeartbeatRequest(
             broker_id=id,
@@ -312,8 +325,3 @@ def _validate(name: str, values: Mapping[str, str], existing: Mapping[str, str])
 
 def _ids(ids: tuple[int, ...]) -> str:
     return " ".join(map(str, ids)) or "-"
-
-
-@pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
-def test_election_scenario(path, play):
-    play(path, Stage())

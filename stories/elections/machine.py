@@ -58,6 +58,7 @@ class Machine:
             self.add_broker(broker_id)
 
     def replay(self, *records: MetadataRecord) -> None:
+        """Replay records, which are committed at once."""
         for record in records:
             self.state.replay([record], len(self.log))
             self.log.append(record)

@@ -1,0 +1,1 @@
+"""The controller's decisions about one partition."""

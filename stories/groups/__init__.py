@@ -1,0 +1,1 @@
+"""The classic consumer group: one group, its clients and its log."""

@@ -1,0 +1,1 @@
+"""The metadata quorum: Raft machines, their logs and the messages between them."""
