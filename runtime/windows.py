@@ -54,6 +54,53 @@ class WindowedMax:
             self._now, self._number = 0, number
 
 
+class WindowedSum:
+    """The sum and the number of the values of the present window and the one before, for a rate and an average.
+
+    >>> now_s = 0.0
+    >>> total = WindowedSum(lambda: now_s)
+    >>> total.record(60); total.record(30); total.mean(), total.rate()
+    (45.0, 3.0)
+    >>> now_s = 45.0; total.rate()
+    2.0
+    """
+
+    __slots__ = ("_before", "_counts", "_monotonic", "_now", "_number")
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._number = int(monotonic() / WINDOW_S)
+        self._now = self._before = 0.0
+        #: The number of values of the present window, and of the one before.
+        self._counts = (0, 0)
+
+    def record(self, value: float) -> None:
+        """Add a value to the present window."""
+        self._turn()
+        self._now += value
+        self._counts = (self._counts[0] + 1, self._counts[1])
+
+    def rate(self) -> float:
+        """The sum divided by the seconds of the two windows, up to now."""
+        now_s = self._turn()
+        return (self._now + self._before) / (now_s - (self._number - 1) * WINDOW_S)
+
+    def mean(self) -> float:
+        """The average of the values; 0 without any."""
+        self._turn()
+        count = sum(self._counts)
+        return (self._now + self._before) / count if count else 0.0
+
+    def _turn(self) -> float:
+        now_s = self._monotonic()
+        number = int(now_s / WINDOW_S)
+        if number != self._number:
+            is_next = number == self._number + 1
+            self._before, self._counts = (self._now, (0, self._counts[0])) if is_next else (0.0, (0, 0))
+            self._now, self._number = 0.0, number
+        return now_s
+
+
 class IdleRatio:
     """The part of the time, from 0 to 1, in which a thread did not run: over the last minute, or since the start.
 

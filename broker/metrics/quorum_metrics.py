@@ -11,7 +11,7 @@ from uuid import UUID
 
 from ottla.broker.metrics.families import Family, Reading, exporter, kafka, one
 from ottla.metadata.image import LeaderRecoveryState, MetadataDelta, MetadataImage
-from ottla.runtime.windows import WindowedMax
+from ottla.runtime.windows import IdleRatio, WindowedMax, WindowedSum
 
 
 class Elections(Protocol):
@@ -21,6 +21,16 @@ class Elections(Protocol):
     total_ms: float
     #: The longest of the last ones, in ms.
     max_ms: WindowedMax
+
+
+class Progress(Protocol):
+    """The records that this node appends and fetches, `ottla.controller.quorum.log_progress`."""
+
+    appended: WindowedSum
+    fetched: WindowedSum
+    #: Milliseconds for each record.
+    commit_ms: WindowedSum
+    commit_max_ms: WindowedMax
 
 
 class Quorum(Protocol):
@@ -49,6 +59,22 @@ class Quorum(Protocol):
     @property
     def elections(self) -> Elections:
         """The times of the elections in which this node has stood."""
+
+    @property
+    def progress(self) -> Progress:
+        """The records that this node appends and fetches, and the times of commits."""
+
+    @property
+    def idle(self) -> IdleRatio:
+        """The part of the time in which Raft waits for events."""
+
+    @property
+    def voted_id(self) -> int | None:
+        """The node that this one has voted for in the present epoch; None: for none."""
+
+    @property
+    def unknown_voter_count(self) -> int:
+        """The voters whose address this node does not know."""
 
     @property
     def applied_offset(self) -> int:
@@ -92,6 +118,21 @@ def quorum_families(quorum: Quorum) -> Sequence[Family]:
               attribute="election-latency-avg"),
         kafka(raft, "The longest of these times in the last 30 to 60 seconds.",
               one(lambda: quorum.elections.max_ms.read()), attribute="election-latency-max"),
+        kafka(raft, "The node that this one has voted for in the present epoch; -1: for none.",
+              one(lambda: -1 if quorum.voted_id is None else quorum.voted_id), attribute="current-vote"),
+        kafka(raft, "Voters whose address this node does not know.", one(lambda: quorum.unknown_voter_count),
+              attribute="number-unknown-voter-connections"),
+        kafka(raft, "Records of metadata that this node appends as the leader, a second, in the last 30 to 60 seconds.",
+              one(lambda: quorum.progress.appended.rate()), attribute="append-records-rate"),
+        kafka(raft, "Records of metadata that this node fetches, a second, in the last 30 to 60 seconds.",
+              one(lambda: quorum.progress.fetched.rate()), attribute="fetch-records-rate"),
+        kafka(raft, "Milliseconds from the append of a batch by this leader until its commit, for each record: the "
+              "average of the last 30 to 60 seconds.",
+              one(lambda: quorum.progress.commit_ms.mean()), attribute="commit-latency-avg"),
+        kafka(raft, "The longest of these times.", one(lambda: quorum.progress.commit_max_ms.read()),
+              attribute="commit-latency-max"),
+        kafka(raft, "The part of the last minute in which Raft waited for events, and neither decided nor waited for "
+              "the disk.", one(lambda: quorum.idle.read()), attribute="poll-idle-ratio-avg"),
         kafka(metadata, "The last offset of the metadata log that this node has applied; -1 before the first.",
               one(lambda: quorum.applied_offset - 1), attribute="last-applied-record-offset"),
     ]  # fmt: skip

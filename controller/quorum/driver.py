@@ -31,6 +31,7 @@ from ottla.controller.metadata_log.log import MetadataLog
 from ottla.controller.metadata_log.log_cleaning import CLEAN_INTERVAL_MS
 from ottla.controller.quorum.election_times import ElectionTimes
 from ottla.controller.quorum.listener_dispatch import ListenerDispatcher
+from ottla.controller.quorum.log_progress import LogProgress
 from ottla.controller.quorum.maintenance import MetadataLogMaintenance
 from ottla.controller.raft.effects import (
     Committed,
@@ -53,6 +54,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError, NotController, Unsuppor
 from ottla.protocol.messages.vote import VoteRequest, VoteResponse
 from ottla.protocol.schema import Request, Response
 from ottla.runtime import Pool, Runtime
+from ottla.runtime.windows import IdleRatio
 from ottla.storage.files import Files
 
 logger: Final = logging.getLogger(__name__)
@@ -174,6 +176,12 @@ class RaftDriver:
         self._started: asyncio.Future[None] | None = None
         self._is_stopped = False
         self.elections = ElectionTimes(runtime.monotonic)
+        self.progress = LogProgress(runtime.monotonic, log.end_offset)
+        self._began_s = runtime.monotonic()
+        #: For how long the actor has waited for events, and since when it waits now.
+        self._waited_s = 0.0
+        self._waits_since_s: float | None = None
+        self.idle = IdleRatio(runtime.monotonic, self._busy_s)
         #: Why this node has to stop.
         self.failure: BaseException | None = None
         self._sending: dict[asyncio.Task[None], None] = {}
@@ -232,6 +240,7 @@ class RaftDriver:
 
     def appended(self) -> None:
         """The leader has appended to the log. One event covers all appends until its turn."""
+        self.progress.observe(self._raft.role, self._log.end_offset)
         if not self._is_append_queued:
             self._is_append_queued = True
             self.enqueue(self._decide_appended)
@@ -265,6 +274,7 @@ class RaftDriver:
                 elif (decide := self._next_event()) is not None:
                     effects = decide(self.now_ms())
                     self.elections.observe(self._raft.role)
+                    self.progress.observe(self._raft.role, self._log.end_offset)
                     await self._carry_out(effects)
                 else:
                     if not self._started.done():
@@ -278,6 +288,12 @@ class RaftDriver:
         except Exception as error:  # noqa: BLE001 (reported to the node, which stops)
             self.fail(error)
 
+    def _busy_s(self) -> float:
+        """For how long the actor has not waited for events: it decided, or waited for the disk."""
+        now_s, since_s = self._runtime.monotonic(), self._waits_since_s
+        waits_s = 0.0 if since_s is None else now_s - since_s
+        return now_s - self._began_s - self._waited_s - waits_s
+
     def _next_event(self) -> Decide | None:
         return self._queue.next(
             deadline_ms=self._raft.next_deadline_ms, now_ms=self.now_ms(), tick=self._raft.tick
@@ -288,10 +304,13 @@ class RaftDriver:
         self._queue.clear_wakeup()
         deadline_ms = min(self._raft.next_deadline_ms, self._clean_at_ms)
         timer = self._runtime.call_later(max(0, deadline_ms - self.now_ms()) / 1000, self._queue.wakeup)
+        self._waits_since_s = self._runtime.monotonic()
         try:
             await self._queue.wait()
         finally:
             timer.cancel()
+            self._waited_s += self._runtime.monotonic() - self._waits_since_s
+            self._waits_since_s = None
         if self.now_ms() >= self._clean_at_ms:
             self._clean_at_ms = self.now_ms() + CLEAN_INTERVAL_MS
             await self._maintenance.clean()
@@ -310,6 +329,7 @@ class RaftDriver:
                 case Reply():
                     _reply(effect)
                 case Committed():
+                    self.progress.committed(effect.high_watermark)
                     await self._dispatcher.dispatch_committed(effect.high_watermark)
                 case LeaderChanged():
                     self._dispatcher.change_leader(effect.leader)

@@ -19,16 +19,18 @@ from ottla.controller.quorum.driver import RaftDriver, SendRequest
 from ottla.controller.quorum.election_times import ElectionTimes
 from ottla.controller.quorum.listener_dispatch import ListenerDispatcher
 from ottla.controller.quorum.listeners import Listeners, QuorumListener
+from ottla.controller.quorum.log_progress import LogProgress
 from ottla.controller.quorum.maintenance import MetadataLogMaintenance
 from ottla.controller.raft.machine import Raft
 from ottla.controller.raft.messages import QuorumRequest
-from ottla.controller.raft.roles import Follower, Leader
-from ottla.controller.raft.types import Address, LeaderAndEpoch, RaftSettings
+from ottla.controller.raft.roles import Candidate, Follower, Leader
+from ottla.controller.raft.types import Address, LeaderAndEpoch, RaftSettings, ReplicaKey
 from ottla.controller.raft.voters import VoterSet
 from ottla.metadata.image import InvalidMetadata, MetadataImage
 from ottla.protocol.errors import KafkaError, NotController
 from ottla.protocol.schema import Response
 from ottla.runtime import Pool, Runtime
+from ottla.runtime.windows import IdleRatio
 from ottla.storage.files import Files
 
 
@@ -169,6 +171,29 @@ class RaftClient:
     def elections(self) -> ElectionTimes:
         """The times of the elections in which this node has stood."""
         return self._driver.elections
+
+    @property
+    def progress(self) -> LogProgress:
+        """The records that this node appends and fetches, and the times of commits."""
+        return self._driver.progress
+
+    @property
+    def idle(self) -> IdleRatio:
+        """The part of the time in which Raft waits for events, neither deciding nor waiting for the disk."""
+        return self._driver.idle
+
+    @property
+    def voted_id(self) -> int | None:
+        """The node that this one has voted for in the present epoch; None: for none."""
+        voted: ReplicaKey | None = getattr(self._raft.role, "voted", None)
+        if isinstance(self._raft.role, Candidate | Leader):
+            return self.node_id
+        return None if voted is None else voted.id
+
+    @property
+    def unknown_voter_count(self) -> int:
+        """The voters whose address this node does not know."""
+        return sum(not each.endpoints for each in self._raft.voters.voters.values())
 
     @property
     def is_voter(self) -> bool:
