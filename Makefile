@@ -5,6 +5,8 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+#: The release of Apache Kafka that tests run, one of bench/components/fetch.py; empty: its default.
+export KAFKA
 #: Where `make run` serves metrics; METRICS= for none.
 METRICS ?= http://127.0.0.1:9404
 SEEDS ?= 500
@@ -81,7 +83,7 @@ compat: setup-test ## real processes: clients of every kind, hostile input, Apac
 	$(BIN)/python -m ottla.bench.components.fetch
 	$(BIN)/python -m pytest -q -n 3 $(BY_FILE) tests/hostile tests/compat $(ARGS)
 
-oracle: setup-test ## tests/compat against Apache Kafka itself: the oracle of each test
+oracle: setup-test ## tests/compat against Apache Kafka itself, the oracle of each test; KAFKA=4.3.1|4.4.0 (4.3.1)
 	$(BIN)/python -m ottla.bench.components.fetch
 	KAFKA_ORACLE=1 $(BIN)/python -m pytest -q -n 3 $(BY_FILE) tests/compat $(ARGS)
 
@@ -106,7 +108,8 @@ lock: setup-test ## pin the requirements again, by version and hash
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/bench.in -o requirements/bench.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/fuzz.in -o requirements/fuzz.lock
 
-messages: setup-test ## generate protocol/messages from kio's schemas
+messages: setup-test ## generate protocol/messages from kio's schemas, and from those of the newest Kafka's jars
+	$(BIN)/python -m ottla.bench.components.kafka_schemas
 	$(BIN)/python -m ottla.protocol.generate
 
 clean: ## remove the environment and caches (never data)

@@ -10,6 +10,7 @@ Source: AclControlManager and AclApis of Kafka 4.3.1.
 """
 
 from enum import IntEnum
+from ipaddress import ip_interface
 from itertools import islice
 from typing import Final, TypeVar
 from uuid import UUID
@@ -26,8 +27,9 @@ from ottla.metadata.acls import (
     ResourceType,
     describe,
 )
+from ottla.metadata.features import CIDR_ACLS_4_4_IV1, METADATA_VERSIONS
 from ottla.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
-from ottla.protocol.errors import ErrorCode, InvalidRequest, KafkaError, SecurityDisabled
+from ottla.protocol.errors import ErrorCode, InvalidRequest, KafkaError, SecurityDisabled, UnsupportedVersion
 from ottla.protocol.messages.create_acls import (
     AclCreation,
     AclCreationResult,
@@ -62,7 +64,7 @@ def create_acls(state: ClusterState, request: CreateAclsRequest) -> Steps[Create
         if is_next_step:
             yield
         try:
-            _check_creation(creation)
+            _check_creation(creation, state.metadata_version)
         except KafkaError as error:
             results.append(AclCreationResult(error_code=error.code, error_message=error.message))
             continue
@@ -127,8 +129,8 @@ def _check_enabled(state: ClusterState, otherwise: str = "No Authorizer is confi
         raise SecurityDisabled(otherwise)
 
 
-def _check_creation(creation: AclCreation) -> None:
-    """Raise InvalidRequest for an ACL that cannot be created, as one for resource type ANY."""
+def _check_creation(creation: AclCreation, metadata_version: int) -> None:
+    """Raise InvalidRequest or UnsupportedVersion for an ACL that cannot be created, as one for resource type ANY."""
     if creation.resource_type == ResourceType.CLUSTER and creation.resource_name != CLUSTER_NAME:
         raise InvalidRequest(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not creation.resource_name:
@@ -150,6 +152,24 @@ def _check_creation(creation: AclCreation) -> None:
             f"Could not parse principal from `{creation.principal}` (no colon is present separating the "
             "principal type from the principal name)"
         )
+    _check_host(creation.host, metadata_version)
+
+
+def _check_host(host: str, metadata_version: int) -> None:
+    """A host is an address, a range of addresses as "10.0.0.0/8" from a level of metadata.version on, or "*"."""
+    if not host:
+        raise InvalidRequest("Host pattern cannot be null or empty")
+    if "/" not in host:
+        return
+    if metadata_version < CIDR_ACLS_4_4_IV1:
+        name = METADATA_VERSIONS[CIDR_ACLS_4_4_IV1].name
+        raise UnsupportedVersion(f"CIDR-based ACL host patterns require metadata version {name} or higher.")
+    try:
+        ip_interface(host)
+    except ValueError as error:
+        raise InvalidRequest(f"Invalid CIDR notation '{host}': {error}") from error
+    if not host.rpartition("/")[2].isdecimal():  # a mask, which Python also knows
+        raise InvalidRequest(f"Invalid CIDR notation '{host}': the length of the prefix is not a number")
 
 
 def _check_filter(asked: DeleteAclsFilter) -> None:

@@ -48,6 +48,7 @@ CONTROLLER_APIS: Final[Mapping[int, ControllerApi]] = {
     ApiKey.ALTER_CLIENT_QUOTAS: _timeless(quotas.alter_client_quotas),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _timeless(scram.alter_credentials),
     ApiKey.CONTROLLER_REGISTRATION: _timeless(controllers.register_controller),
+    ApiKey.UNREGISTER_CONTROLLER: _timeless(controllers.unregister_controller),
     ApiKey.BROKER_REGISTRATION: ControllerApi(
         lambda state, request, now_ms: brokers.register.steps(state, request, now_ms=now_ms)
     ),

@@ -5,12 +5,12 @@ that does not claim that level. Clients read levels from ApiVersions, and use th
 The two differ: a node on a log directory that Kafka formatted must accept a finalized `group.version` 1, but
 must not advertise the protocol of that level (KIP-848) before it serves it.
 
-    understood   every level of Kafka 4.3.1: its records can be read, and its effects can be ignored
+    understood   every level of Kafka 4.4.0: its records can be read, and its effects can be ignored
     served       advertised to clients in ApiVersions
     claimed      reported at registration: served levels, and those that are finalized already. So no feature
                  is raised while a broker does not serve it, and no broker is refused registration.
 
-Source: MetadataVersion, Feature and the `*Version` classes of Kafka 4.3.1.
+Source: MetadataVersion, Feature and the `*Version` classes of Kafka 4.4.0.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class MetadataVersion(NamedTuple):
         return self.name.partition("-")[0]
 
 
-#: Level of metadata.version -> what it is; all that Kafka 4.3.1 has for production.
+#: Level of metadata.version -> what it is; all that Kafka 4.4.0 has for production.
 METADATA_VERSIONS: Final[Mapping[int, MetadataVersion]] = {
     7: MetadataVersion("3.3-IV3", changes_records=True),  # controlled shutdown in registrations
     8: MetadataVersion("3.4-IV0", changes_records=True),  # migration from ZooKeeper
@@ -61,6 +61,9 @@ METADATA_VERSIONS: Final[Mapping[int, MetadataVersion]] = {
     28: MetadataVersion("4.2-IV0", changes_records=False),  # share groups in new clusters (KIP-932)
     29: MetadataVersion("4.2-IV1", changes_records=False),  # streams groups in new clusters (KIP-1071)
     30: MetadataVersion("4.3-IV0", changes_records=True),  # cordoned log directories (KIP-1066)
+    31: MetadataVersion("4.4-IV0", changes_records=False),  # share.version 2 in new clusters
+    32: MetadataVersion("4.4-IV1", changes_records=True),  # ACLs of address ranges
+    33: MetadataVersion("4.4-IV2", changes_records=True),  # UnregisterController
 }
 
 FIRST_METADATA_VERSION: Final = min(METADATA_VERSIONS)
@@ -70,6 +73,8 @@ LATEST_METADATA_VERSION: Final = max(METADATA_VERSIONS)
 CONTROLLER_REGISTRATION_3_7_IV0: Final = 15
 DIRECTORIES_3_7_IV2: Final = 17
 CORDONED_DIRECTORIES_4_3_IV0: Final = 30
+CIDR_ACLS_4_4_IV1: Final = 32
+CONTROLLER_UNREGISTRATION_4_4_IV2: Final = 33
 
 
 class FeatureLevel(NamedTuple):
@@ -87,11 +92,11 @@ FEATURE_LEVELS: Final[Mapping[str, tuple[FeatureLevel, ...]]] = {
     "transaction.version": (FeatureLevel(24), FeatureLevel(24)),
     "group.version": (FeatureLevel(22),),
     ELR_VERSION: (FeatureLevel(26, {METADATA_VERSION: 23}),),
-    "share.version": (FeatureLevel(28),),
+    "share.version": (FeatureLevel(28), FeatureLevel(31)),
     "streams.version": (FeatureLevel(29),),
 }
 
-#: Feature -> levels that a node accepts, half-open: those of Kafka 4.3.1.
+#: Feature -> levels that a node accepts, half-open: those of Kafka 4.4.0.
 UNDERSTOOD_FEATURES: Final[Mapping[str, range]] = {
     METADATA_VERSION: range(FIRST_METADATA_VERSION, LATEST_METADATA_VERSION + 1),
     **{name: range(len(levels) + 1) for name, levels in FEATURE_LEVELS.items()},

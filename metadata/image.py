@@ -452,6 +452,11 @@ class MetadataImage:
         )
         delta.controllers_changed.add(record.controller_id)
 
+    def _unregister_controller(self, record: r.UnregisterControllerRecord, delta: MetadataDelta) -> None:
+        if self.controllers.pop(record.controller_id, None) is None:
+            raise InvalidMetadata(f"controller {record.controller_id} has no registration to remove")
+        delta.controllers_changed.add(record.controller_id)
+
     # -- everything else -----------------------------------------------------------------------------
 
     def _config(self, record: r.ConfigRecord, delta: MetadataDelta) -> None:
@@ -577,5 +582,6 @@ _REPLAY: Final[dict[type[r.MetadataRecord], Callable[[MetadataImage, Any, Metada
     r.RemoveUserScramCredentialRecord: MetadataImage._remove_scram_credential,
     r.RemoveDelegationTokenRecord: MetadataImage._remove_delegation_token,
     r.RegisterControllerRecord: MetadataImage._register_controller,
+    r.UnregisterControllerRecord: MetadataImage._unregister_controller,
     r.ClearElrRecord: MetadataImage._clear_elr,
 }

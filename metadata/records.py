@@ -1,12 +1,12 @@
 """The records of `__cluster_metadata` (MetadataRecordType): the whole state of a KRaft cluster consists of these.
 
-Kafka 4.3.1 has 26 types; the numbers 6, 13 and 16 belonged to types that were never released. The classes
+Kafka 4.4.0 has 27 types; the numbers 6, 13 and 16 belonged to types that were never released. The classes
 have no version (see `ottla.protocol.schema`): the cluster's metadata.version determines the version that is
 written (`ottla.controller.metadata_log.record_versions`), and all versions are read. In PartitionChangeRecord and
 BrokerRegistrationChangeRecord, an omitted field means "unchanged".
 
 On the wire each record is in a frame of its own, see `ottla.metadata.frame`.
-Source: KIP-631 and the schemas of Kafka 4.3.1's metadata module.
+Source: KIP-631 and the schemas of Kafka 4.4.0's metadata module.
 """
 
 from dataclasses import field
@@ -456,6 +456,16 @@ class ClearElrRecord(MetadataRecord):
     topic_name: str = field(default="", metadata={"kafka_type": "string"})
 
 
+@schema_class
+class UnregisterControllerRecord(MetadataRecord):
+    """A controller's registration is removed, of a controller that will not return."""
+
+    __api_key__: ClassVar[int] = 29
+    __versions__: ClassVar[Versions] = Versions(0, 0)
+
+    controller_id: int = field(default=0, metadata={"kafka_type": "int32"})
+
+
 #: The classes by record type.
 RECORD_CLASSES: Final[dict[int, type[MetadataRecord]]] = {
     cls.__api_key__: cls
@@ -486,5 +496,6 @@ RECORD_CLASSES: Final[dict[int, type[MetadataRecord]]] = {
         RemoveDelegationTokenRecord,
         RegisterControllerRecord,
         ClearElrRecord,
+        UnregisterControllerRecord,
     )
 }

@@ -1,8 +1,8 @@
-"""ApiKeys: the APIs of Kafka 4.3.1 with their numbers, versions, listeners and header versions.
+"""ApiKeys: the APIs of Kafka 4.4.0 with their numbers, versions, listeners and header versions.
 
 Absent are the four for ZooKeeper clusters that Kafka removed in 4.0 (LeaderAndIsr, StopReplica,
 UpdateMetadata, ControlledShutdown). `ottla.broker.api` has the table of APIs that a node serves.
-Source: ApiKeys of Kafka 4.3.1; KIP-482 for flexible versions; KIP-511 for the header of ApiVersions' response.
+Source: ApiKeys of Kafka 4.4.0; KIP-482 for flexible versions; KIP-511 for the header of ApiVersions' response.
 """
 
 from enum import IntEnum, IntFlag
@@ -101,6 +101,8 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
+    UNREGISTER_CONTROLLER = 94
 
 
 class ApiListener(IntFlag):
@@ -130,18 +132,18 @@ _TABLE: Final[dict[ApiKey, tuple[int, int, int, ApiListener]]] = {
     ApiKey.DESCRIBE_GROUPS: (0, 6, 5, _B),
     ApiKey.LIST_GROUPS: (0, 5, 3, _B),
     ApiKey.SASL_HANDSHAKE: (0, 1, _NEVER, _B | _C),
-    ApiKey.API_VERSIONS: (0, 4, 3, _B | _C),
+    ApiKey.API_VERSIONS: (0, 5, 3, _B | _C),
     ApiKey.CREATE_TOPICS: (2, 7, 5, _B | _C),
     ApiKey.DELETE_TOPICS: (1, 6, 4, _B | _C),
     ApiKey.DELETE_RECORDS: (0, 2, 2, _B),
-    # v6 (two-phase commit, KIP-939) is unstable in 4.3: Kafka does not serve it, and neither does this broker.
+    # v6 (two-phase commit, KIP-939) is unstable: Kafka does not serve it, and neither does this broker.
     ApiKey.INIT_PRODUCER_ID: (0, 5, 2, _B),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4, 4, _B),
     ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5, 3, _B),
     ApiKey.ADD_OFFSETS_TO_TXN: (0, 4, 3, _B),
     ApiKey.END_TXN: (0, 5, 3, _B),
     ApiKey.WRITE_TXN_MARKERS: (1, 2, 1, _B),
-    ApiKey.TXN_OFFSET_COMMIT: (0, 5, 3, _B),
+    ApiKey.TXN_OFFSET_COMMIT: (0, 6, 3, _B),
     ApiKey.DESCRIBE_ACLS: (1, 3, 2, _B | _C),
     ApiKey.CREATE_ACLS: (1, 3, 2, _B | _C),
     ApiKey.DELETE_ACLS: (1, 3, 2, _B | _C),
@@ -155,7 +157,7 @@ _TABLE: Final[dict[ApiKey, tuple[int, int, int, ApiListener]]] = {
     ApiKey.RENEW_DELEGATION_TOKEN: (1, 2, 2, _B | _C),
     ApiKey.EXPIRE_DELEGATION_TOKEN: (1, 2, 2, _B | _C),
     ApiKey.DESCRIBE_DELEGATION_TOKEN: (1, 3, 2, _B | _C),
-    ApiKey.DELETE_GROUPS: (0, 2, 2, _B),
+    ApiKey.DELETE_GROUPS: (0, 3, 2, _B),
     ApiKey.ELECT_LEADERS: (0, 2, 2, _B | _C),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1, 1, _B | _C),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (0, 1, 0, _B | _C),
@@ -201,14 +203,16 @@ _TABLE: Final[dict[ApiKey, tuple[int, int, int, ApiListener]]] = {
     ApiKey.WRITE_SHARE_GROUP_STATE: (0, 1, 0, _B),
     ApiKey.DELETE_SHARE_GROUP_STATE: (0, 0, 0, _B),
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: (0, 1, 0, _B),
-    ApiKey.STREAMS_GROUP_HEARTBEAT: (0, 0, 0, _B),
-    ApiKey.STREAMS_GROUP_DESCRIBE: (0, 0, 0, _B),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: (0, 1, 0, _B),
+    ApiKey.STREAMS_GROUP_DESCRIBE: (0, 1, 0, _B),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (0, 1, 0, _B),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: (0, 0, 0, _B),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: (0, 0, 0, _B),
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (0, 0, 0, _B),
+    ApiKey.UNREGISTER_CONTROLLER: (0, 0, 0, _B | _C),
 }
 
-#: The versions of each API that Kafka 4.3.1 serves, unstable ones left out.
+#: The versions of each API that Kafka 4.4.0 serves, unstable ones left out.
 KAFKA_VERSIONS: Final[dict[ApiKey, range]] = {
     key: range(first, last + 1) for key, (first, last, _, _) in _TABLE.items()
 }

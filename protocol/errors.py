@@ -50,6 +50,12 @@ class BrokerIdNotRegistered(KafkaError):
     code = ErrorCode.broker_id_not_registered
 
 
+class ControllerIdNotRegistered(KafkaError):
+    """The controller has no registration in the metadata log."""
+
+    code = ErrorCode.controller_id_not_registered
+
+
 class CoordinatorLoadInProgress(KafkaError):
     """The coordinator is still replaying its log."""
 

@@ -1,32 +1,26 @@
-"""Write `protocol/messages/` and `protocol/error_code.py` from kio's schema: `python -m ottla.protocol.generate`.
+"""Write `protocol/messages/` and `protocol/error_code.py`: `python -m ottla.protocol.generate`.
 
-kio has one frozen class for each version of a message; a handler needs one class for all versions. This module
-merges kio's versions of a message into one mutable dataclass whose fields name their versions, in the
-form of `ottla.protocol.schema`, and adds the tagged fields of our own (`ottla.protocol.local_log`). The
-result is checked in, so that a broker imports neither kio nor this module.
+A handler needs one class for all versions of a message. This module writes it as a mutable dataclass whose fields
+name their versions, in the form of `ottla.protocol.schema`, with the tagged fields of our own
+(`ottla.protocol.local_log`). The source of a message is kio, which has one class for each version; where Kafka has a
+version that kio lacks, it is Kafka's own schema (`ottla.protocol.schemas`). The result is checked in, so that a broker
+imports neither kio nor this module.
 
-Names change in two cases. kio's durations and points in time become integers in milliseconds, and their names
-end in `_ms` unless they contain `timestamp`. A nested struct of a response gets the suffix `Response` if the request
-has a struct of the same name and another shape.
+A nested struct of a response gets the suffix `Response` if the request has a struct of the same name and another
+shape.
 Source: kio, whose classes are generated from Kafka's message schemas; MessageGenerator of Kafka.
 """
 
-import datetime
-import importlib
-import pkgutil
-import typing
-from collections.abc import Iterator
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from types import ModuleType, NoneType
-from typing import Any, Final
-from uuid import UUID
+from typing import Final
 
-import kio.schema
 import kio.schema.errors
 
-from ottla.protocol.local_log import LOCAL_LOG_TAG, LocalLogState
+from ottla.protocol.local_log import LocalLogState
 from ottla.protocol.schema import Versions
+from ottla.protocol.schemas import from_kafka, from_kio, kafka_schemas
+from ottla.protocol.schemas.kafka_schemas import KafkaSchema
+from ottla.protocol.schemas.merged import LOCAL_LOG_STATE, MergedField, MergedMessage, MergedStruct
 
 MESSAGES = Path(__file__).with_name("messages")
 ERROR_CODES = Path(__file__).with_name("error_code.py")
@@ -34,231 +28,7 @@ ERROR_CODES = Path(__file__).with_name("error_code.py")
 #: Frame headers are parsed by hand in `ottla.protocol.framing`.
 _SKIPPED = {"request_header", "response_header"}
 _ENTITY_KINDS = {"request": "Request", "response": "Response", "data": "Message"}
-#: kio's types that are integers on the wire, and their type on the wire.
-_INTEGERS = {
-    "error_code": "int16",
-    "timedelta_i32": "int32",
-    "timedelta_i64": "int64",
-    "datetime_i64": "int64",
-}
-_ANNOTATIONS = {"float64": "float", "bool": "bool", "string": "str", "bytes": "bytes", "uuid": "UUID"}
-_ZEROS = {"float": "0.0", "bool": "False", "str": '""', "bytes": 'b""', "UUID": "ZERO_UUID"}
-_ZEROS["bytes | memoryview"] = 'b""'
 _LINE_LENGTH = 110
-_LOCAL_LOG_STATE: Final = LocalLogState.__name__
-#: The structs with a tagged `local_log`, and the first version that has it.
-_WITH_LOCAL_LOG: Final = {
-    ("kio.schema.alter_partition", "request", "BrokerState"): 3,
-    ("kio.schema.fetch", "request", "FetchPartition"): 12,
-}
-
-
-@dataclass(slots=True, kw_only=True)
-class MergedField:
-    """One field over all versions of its struct."""
-
-    name: str
-    kafka_type: str | None  # None: the struct `struct`
-    struct: str | None
-    is_array: bool
-    default: str  # source text
-    versions: list[int] = field(default_factory=list)
-    nullable: list[int] = field(default_factory=list)
-    tag: int | None = None
-    tagged: list[int] = field(default_factory=list)
-
-    @property
-    def shape(self) -> tuple[object, ...]:
-        """The properties of a field that must not differ between versions."""
-        return self.kafka_type, self.struct, self.is_array
-
-    @property
-    def element(self) -> str:
-        """The annotation of the value, or of an array's elements."""
-        if self.struct is not None:
-            return self.struct
-        if self.kafka_type == "records":
-            return "bytes | memoryview"
-        return _ANNOTATIONS.get(str(self.kafka_type), "int")
-
-
-@dataclass(slots=True, kw_only=True)
-class MergedStruct:
-    """One struct over all versions of its message, fields in the order of the wire."""
-
-    name: str
-    versions: list[int] = field(default_factory=list)
-    fields: list[MergedField] = field(default_factory=list)
-
-
-@dataclass(slots=True, kw_only=True)
-class MergedMessage:
-    """A request, response or data schema: its structs, inner ones first, itself last."""
-
-    kind: str
-    api_key: int | None
-    flexible_from: int | None
-    structs: list[MergedStruct]
-
-
-def _entities(module: ModuleType) -> list[type]:
-    return [
-        c  # type: ignore[misc]
-        for c in vars(module).values()
-        if is_dataclass(c) and c.__module__ == module.__name__
-    ]
-
-
-def _version_modules(api: ModuleType, kind: str) -> Iterator[tuple[int, ModuleType]]:
-    numbers = sorted(int(m.name[1:]) for m in pkgutil.iter_modules(api.__path__) if m.name[0] == "v")
-    for number in numbers:
-        yield number, importlib.import_module(f"{api.__name__}.v{number}.{kind}")
-
-
-def _our_name(name: str, kio_type: str | None) -> str:
-    is_duration = kio_type in {"timedelta_i32", "timedelta_i64"}
-    is_instant = kio_type == "datetime_i64" and "timestamp" not in name
-    return f"{name}_ms" if (is_duration or is_instant) and not name.endswith("_ms") else name
-
-
-def _default(kio_field: "Field[Any]", annotation: str, kio_type: str | None, *, is_array: bool) -> str:
-    """The default as source text: Kafka's, or the zero of the type if the schema has none."""
-    value = kio_field.default
-    nothing = value is MISSING or value is None
-    if is_array:
-        # An array's default is empty, or null where the schema says so.
-        return "None" if value is None else "[]"
-    if nothing and kio_type == "uuid":
-        return "ZERO_UUID"
-    if nothing and kio_type == "datetime_i64":
-        return "-1" if value is None else "0"
-    if kio_type == "records":
-        return "None" if "None" in annotation else 'b""'
-    if value is None:
-        return "None"
-    if value is MISSING:
-        return "0"  # replaced by the type's zero
-    if isinstance(value, datetime.timedelta):
-        return str(value // datetime.timedelta(milliseconds=1))
-    if isinstance(value, str | bytes | bool | float):
-        return repr(value).replace("'", '"')
-    if isinstance(value, int):
-        return str(int(value))
-    if isinstance(value, UUID):
-        return "ZERO_UUID" if value.int == 0 else repr(value)
-    assert is_dataclass(value), value
-    return f"{type(value).__name__}()"
-
-
-def _merge_field(kio_field: "Field[Any]", annotation: Any) -> MergedField:  # noqa: ANN401 a type expression
-    kio_type = kio_field.metadata.get("kafka_type")
-    arms = [arm for arm in typing.get_args(annotation) if arm not in (NoneType, ...)]
-    is_optional = NoneType in typing.get_args(annotation)
-    inner = arms[0] if is_optional else annotation
-    is_array = typing.get_origin(inner) is tuple
-    if is_array:
-        inner = typing.get_args(inner)[0]
-    struct = inner.__name__ if kio_type is None else None
-    kafka_type = _INTEGERS.get(kio_type, kio_type) if kio_type else None
-    merged = MergedField(
-        name=_our_name(kio_field.name, kio_type),
-        kafka_type=kafka_type,
-        struct=struct,
-        is_array=is_array,
-        default=_default(kio_field, str(annotation), kio_type, is_array=is_array),
-        tag=kio_field.metadata.get("tag"),
-    )
-    if merged.default == "0" and struct is None:
-        merged.default = _ZEROS.get(merged.element, "0")
-    elif merged.default == "0":
-        merged.default = f"{struct}()"
-    # kio uses None for "no id" and "no time"; on the wire they are ordinary values.
-    if is_optional and (is_array or kio_type not in ("uuid", "datetime_i64")):
-        merged.nullable = [0]
-    return merged
-
-
-def _add_version(struct: MergedStruct, version: int, cls: type) -> None:
-    """Merge one version's class into `struct`; a new field is inserted after its predecessor in that version."""
-    struct.versions.append(version)
-    known = {f.name: f for f in struct.fields}
-    hints = typing.get_type_hints(cls)
-    at = 0
-    for kio_field in fields(cls):
-        new = _merge_field(kio_field, hints[kio_field.name])
-        old = known.get(new.name)
-        if old is None:
-            struct.fields.insert(at, new)
-            old, was_nullable = new, bool(new.nullable)
-            old.nullable = []
-        else:
-            assert old.shape == new.shape, (cls, old, new)
-            was_nullable = bool(new.nullable)
-            if new.tag is not None:
-                old.tag = new.tag
-            if old.default != new.default:
-                # A default of null does not apply to the versions in which the field is not nullable.
-                assert "None" in (old.default, new.default), (cls, old, new)
-                old.default = "None"
-        position = struct.fields.index(old)
-        assert position >= at or new.tag is not None, (cls, new.name)
-        at = max(at, position + 1)
-        old.versions.append(version)
-        if was_nullable:
-            old.nullable.append(version)
-        if new.tag is not None:
-            old.tagged.append(version)
-
-
-def merge(api: ModuleType, kind: str) -> MergedMessage:
-    """One schema, merged from all of kio's versions of it."""
-    structs: dict[str, MergedStruct] = {}
-    flexible_from = api_key = None
-    top = ""
-    for version, module in _version_modules(api, kind):
-        for cls in _entities(module):
-            _add_version(structs.setdefault(cls.__name__, MergedStruct(name=cls.__name__)), version, cls)
-            top = cls.__name__
-        last = _entities(module)[-1]
-        api_key = getattr(last, "__api_key__", None)
-        if last.__flexible__ and flexible_from is None:  # type: ignore[attr-defined]
-            flexible_from = version
-    for (api_name, of_kind, struct), first in _WITH_LOCAL_LOG.items():
-        if (api_name, of_kind) == (api.__name__, kind):
-            structs[struct].fields.append(_local_log(structs[struct].versions, first))
-    ordered = _inner_first(structs, top)
-    return MergedMessage(kind=kind, api_key=api_key, flexible_from=flexible_from, structs=ordered)
-
-
-def _local_log(versions: list[int], first: int) -> MergedField:
-    """The tagged field `local_log` of a struct that has these versions."""
-    having = [version for version in versions if version >= first]
-    return MergedField(
-        name="local_log",
-        kafka_type=None,
-        struct=_LOCAL_LOG_STATE,
-        is_array=False,
-        default="None",
-        versions=having,
-        nullable=having,
-        tag=LOCAL_LOG_TAG,
-        tagged=having,
-    )
-
-
-def _inner_first(structs: dict[str, MergedStruct], top: str) -> list[MergedStruct]:
-    """Depth first from `top`, so that each class follows those that it uses."""
-    done: dict[str, MergedStruct] = {}
-
-    def visit(name: str) -> None:
-        for merged in structs[name].fields:
-            if merged.struct not in (None, _LOCAL_LOG_STATE) and merged.struct not in done:
-                visit(merged.struct)
-        done[name] = structs[name]
-
-    visit(top)
-    assert done.keys() == structs.keys(), (top, structs.keys() - done.keys())
-    return list(done.values())
 
 
 def _rename_clashes(request: MergedMessage, response: MergedMessage) -> list[str]:
@@ -341,10 +111,8 @@ def _struct_source(struct: MergedStruct, message: MergedMessage) -> str:
     return "\n".join(lines) + "\n"
 
 
-def module_source(api: ModuleType) -> str:
-    """The whole text of `protocol/messages/<api>.py`."""
-    kinds = [m.name for m in pkgutil.iter_modules(next(_version_packages(api)).__path__)]
-    messages = [merge(api, kind) for kind in ("request", "response", "data") if kind in kinds]
+def module_source(messages: list[MergedMessage], source: str) -> str:
+    """The whole text of a module of `protocol/messages/`: a request and its response, or a piece of data."""
     renamed = _rename_clashes(*messages) if len(messages) == 2 else []
     bodies = {s.name: _struct_source(s, m) for m in messages for s in m.structs}
     body = "\n\n".join(bodies.values())
@@ -359,37 +127,52 @@ def module_source(api: ModuleType) -> str:
     imports.append("from typing import ClassVar")
     imports += ["from uuid import UUID"] if "UUID" in body.replace("ZERO_UUID", "") else []
     imports += [""]
-    if _LOCAL_LOG_STATE in body:
-        imports.append(f"from {LocalLogState.__module__} import {_LOCAL_LOG_STATE}")
+    if LOCAL_LOG_STATE in body:
+        imports.append(f"from {LocalLogState.__module__} import {LOCAL_LOG_STATE}")
     imports += [f"from ottla.protocol.schema import {', '.join([*bases, 'Versions'])}"]
     imports += ["from ottla.protocol.schema_class import schema_class"]
     imports += ["from ottla.protocol.types import ZERO_UUID"] if "ZERO_UUID" in body else []
     doc = (
         f'"""{title}{key}.\n\n'
-        f"Generated by `python -m ottla.protocol.generate` from kio's schema: do not edit.\n"
+        f"Generated by `python -m ottla.protocol.generate` from {source}: do not edit.\n"
         f'{note}"""\n\n'
     )
     return doc + "\n".join(imports) + "\n\n\n" + body
 
 
-def _version_packages(api: ModuleType) -> Iterator[ModuleType]:
-    for found in pkgutil.iter_modules(api.__path__):
-        yield importlib.import_module(f"{api.__name__}.{found.name}")
+def schemas_ahead_of_kio() -> dict[str, list[KafkaSchema]]:
+    """Module name -> Kafka's schemas, request before response, where kio lacks a version or the whole API."""
+    by_module: dict[str, list[KafkaSchema]] = {}
+    for schema in kafka_schemas.load().schemas.values():
+        by_module.setdefault(from_kafka.module_of(schema), []).append(schema)
+    kio_modules = from_kio.modules()
+    return {
+        name: schemas
+        for name, schemas in by_module.items()
+        if (
+            schemas[0].versions[-1] > from_kio.last_version(kio_modules[name])
+            if name in kio_modules
+            else schemas[0].kind in {"request", "response"}
+        )
+    }
 
 
 def sources() -> dict[str, str]:
     """Module name -> text of every generated module."""
-    names = [m.name for m in pkgutil.iter_modules(kio.schema.__path__) if m.ispkg]
-    return {
-        name: module_source(importlib.import_module(f"kio.schema.{name}"))
-        for name in names
-        if name not in _SKIPPED
+    ahead = schemas_ahead_of_kio()
+    texts = {
+        name: module_source([from_kio.merge(api, kind) for kind in from_kio.kinds_of(api)], "kio's schema")
+        for name, api in from_kio.modules().items()
+        if name not in _SKIPPED and name not in ahead
     }
+    for name, schemas in ahead.items():
+        texts[name] = module_source([from_kafka.merge(schema) for schema in schemas], "Kafka's schemas")
+    return texts
 
 
 _ERROR_CODES_HEAD: Final = '''"""Kafka's error codes.
 
-Generated by `python -m ottla.protocol.generate` from kio's schema: do not edit.
+Generated by `python -m ottla.protocol.generate` from kio's schema, and Kafka's where it has more: do not edit.
 """
 
 from enum import IntEnum
@@ -409,8 +192,11 @@ _ERROR_CODES_TAIL: Final = """
 
 
 def error_codes_source() -> str:
-    """The text of `protocol/error_code.py`: kio's names and numbers, without kio's import."""
-    lines = [f"    {code.name} = {code.value}" for code in kio.schema.errors.ErrorCode]
+    """The text of `protocol/error_code.py`: kio's names and numbers, then those that only Kafka has."""
+    codes = {int(code): code.name for code in kio.schema.errors.ErrorCode}
+    for name, code in kafka_schemas.load().errors.items():
+        codes.setdefault(code, name.lower())
+    lines = [f"    {name} = {code}" for code, name in codes.items()]
     return _ERROR_CODES_HEAD + "\n".join(lines) + _ERROR_CODES_TAIL
 
 

@@ -3,7 +3,8 @@ Chromium.
 
     python -m ottla.bench.components.fetch [java|kafka|minio|spark|chromium]...
 
-Without names: what the compat tests need, which is all but Spark's connector and Chromium.
+Without names: what the compat tests need, which is all but Spark's connector and Chromium. The release of Kafka is
+the one of `KAFKA` in the environment, by default `DEFAULT_KAFKA_VERSION`.
 Everything is stored in a cache outside the project (`$XDG_CACHE_HOME/ottla`, by default ~/.cache/ottla) and
 is fetched once. A missing requirement is an error that names it; nothing is skipped.
 """
@@ -16,13 +17,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-KAFKA_VERSION = "4.3.1"
+#: The releases of Kafka that stand as oracle, oldest first: kafka-RELEASE-pom.xml has their jars.
+KAFKA_VERSIONS = ("4.3.1", "4.4.0")
+#: The release that tests and benchmarks run, unless `KAFKA` in the environment names another one.
+DEFAULT_KAFKA_VERSION = "4.3.1"
+KAFKA_VERSION = os.environ.get("KAFKA") or DEFAULT_KAFKA_VERSION
 #: A version of Go's module proxy: MinIO's release tags are not versions of its module. The proxy's checksum database
 #: (sum.golang.org) verifies the source; it is built here, which takes about three minutes once.
 MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 _HERE = Path(__file__).parent
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
-JARS = _CACHE / f"kafka-{KAFKA_VERSION}"
 #: Spark's Kafka connector for the PySpark of requirements/bench.in.
 SPARK_JARS = _CACHE / "spark-4.2.0-kafka"
 
@@ -36,12 +40,17 @@ def java() -> str:
     return _command("java", debian_package="openjdk-17-jre-headless")
 
 
-def kafka_jars() -> Path:
-    """Return the folder of Kafka's jars, complete and as pinned."""
-    if _download("kafka", JARS):
-        for archive in JARS.parent.glob("*.jsa"):
+def kafka_jars(version: str = KAFKA_VERSION) -> Path:
+    """Return the folder of the jars of this release of Kafka, complete and as pinned."""
+    if version not in KAFKA_VERSIONS:
+        raise MissingRequirement(
+            f"KAFKA={version} is no release that this project pins: set KAFKA to {' or '.join(KAFKA_VERSIONS)}"
+        )
+    jars = _CACHE / f"kafka-{version}"
+    if _download(f"kafka-{version}", jars):
+        for archive in jars.glob("*.jsa"):
             archive.unlink()  # of classes from other jars
-    return JARS
+    return jars
 
 
 def spark_jars() -> Path:

@@ -1,8 +1,9 @@
 """ApiVersions (key 18): the APIs that this broker serves, with their versions, and its features.
 
 Who asks: every client, as the first request of a connection.
-Versions: v0-4. v3 flexible, the client's software, features; v4 allows a feature's minimum of 0. The
-response header is always v0: the client does not know the broker's versions yet.
+Versions: v0-5. v3 flexible, the client's software, features; v4 allows a feature's minimum of 0; v5 the
+cluster and the node that the client means to reach (KIP-1242). The response header is always v0: the client does
+not know the broker's versions yet.
 Differs from Kafka: features that are finalized but not served are omitted; the APIs of client metrics are shown where
 these are exported or a subscription exists, by Kafka where a plug-in receives them.
 Touches: broker.metadata, broker.client_metrics (read only), the connection's client software.
@@ -37,11 +38,17 @@ _OF_CLIENT_METRICS = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 def handle(
     request: ApiVersionsRequest, context: RequestContext, broker: BrokerServices
 ) -> ApiVersionsResponse:
-    """Return the served versions; from v3 on the name and version of the client's software must be valid."""
-    if context.version >= 3 and not is_plausible_client(request):
+    """Return the served versions; a request from v3 on must be plausible, and from v5 on mean this node."""
+    if context.version >= 3 and not is_plausible(request):
         return ApiVersionsResponse(error_code=ErrorCode.invalid_request)
     if context.version >= 3 and context.connection is not None:
         context.connection.software = (request.client_software_name, request.client_software_version)
+    if request.cluster_id is not None and (request.cluster_id, request.node_id) != (
+        broker.cluster_id,
+        broker.node_id,
+    ):
+        # The address belongs to another node or cluster by now: the client's metadata is of no use.
+        return ApiVersionsResponse(error_code=ErrorCode.rebootstrap_required)
     finalized = broker.metadata.finalized_features
     api_keys = served(broker.controller.controller_versions)
     if not broker.client_metrics.is_advertised:
@@ -76,11 +83,15 @@ def finalized_features(features: Mapping[str, int]) -> list[FinalizedFeatureKey]
     ]
 
 
-def is_plausible_client(request: ApiVersionsRequest) -> bool:
-    """Whether name and version of the client's software are valid (KIP-511)."""
+def is_plausible(request: ApiVersionsRequest) -> bool:
+    """Whether name and version of the client's software are valid (KIP-511), and a cluster is named with a node.
+
+    A version that lacks these fields has neither a cluster nor a node.
+    """
     return bool(
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
+        and (request.cluster_id is None) == (request.node_id == -1)
     )
 
 
@@ -127,4 +138,4 @@ def _own_rows() -> Mapping[int, ApiVersion]:
     return rows
 
 
-API = Api(key=ApiKey.API_VERSIONS, versions=range(5), handle=handle)
+API = Api(key=ApiKey.API_VERSIONS, versions=range(6), handle=handle)

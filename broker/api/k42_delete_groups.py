@@ -1,7 +1,7 @@
 """DeleteGroups (key 42): delete groups without members, and their committed offsets.
 
 Who asks: admin clients (kafka-consumer-groups.sh --delete); sent to the groups' coordinator.
-Versions: v0-2.
+Versions: v0-3. v2 flexible, v3 an error message per group.
 Differs from Kafka: nothing; the throttle time is 0.
 Touches: ottla.broker.groups, the offsets topic. Waits for the replication of the tombstones.
 Long requests take several turns of the loop.
@@ -31,4 +31,4 @@ def handle(
     )
 
 
-API = Api(key=ApiKey.DELETE_GROUPS, versions=range(3), handle=handle, is_encoded_in_turns=True)
+API = Api(key=ApiKey.DELETE_GROUPS, versions=range(4), handle=handle, is_encoded_in_turns=True)

@@ -14,7 +14,7 @@ from typing import Final, cast
 from ottla.broker.api import authorized_operations as operations
 from ottla.broker.api import k32_describe_configs
 from ottla.broker.api.altering_configs import BROKER_LOGGER, Resource, alter
-from ottla.broker.api.k18_api_versions import finalized_features, is_plausible_client, supported_features
+from ottla.broker.api.k18_api_versions import finalized_features, is_plausible, supported_features
 from ottla.broker.api.k44_incremental_alter_configs import operation_of
 from ottla.broker.controller_api.services import QUORUM_REQUESTS, ControllerServices
 from ottla.broker.request_context import RequestContext
@@ -112,10 +112,11 @@ def served_keys(services: ControllerServices) -> list[int]:
 def api_versions(
     request: ApiVersionsRequest, context: RequestContext, services: ControllerServices
 ) -> ApiVersionsResponse:
-    """Return the APIs and features that this controller serves; from v3 on the name and version of the client's
-    software must be valid.
+    """Return the APIs and features that this controller serves; a request from v3 on must be plausible.
+
+    Kafka's controllers, too, do not compare the cluster and the node of v5 with their own.
     """
-    if context.version >= 3 and not is_plausible_client(request):
+    if context.version >= 3 and not is_plausible(request):
         return ApiVersionsResponse(error_code=ErrorCode.invalid_request)
     return ApiVersionsResponse(
         api_keys=[

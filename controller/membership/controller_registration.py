@@ -2,11 +2,11 @@
 
     (none) --metadata.version >= 15--> registering --RegisterController of this incarnation is committed--> registered
                                          | ^                                                                |
-            failed: repeated after       '-'             <-- that of another incarnation with this id ------'
-            100 ms, 200 ms, ... 2 min
+            failed: repeated after       '-'             <-- that of another incarnation with this id, ------'
+            100 ms, 200 ms, ... 2 min                        or UnregisterController
 
 Whether it is registered is read from the log, not from the response.
-Source: ControllerRegistrationManager of Kafka 4.3.1.
+Source: ControllerRegistrationManager of Kafka 4.4.0.
 """
 
 import asyncio
@@ -22,7 +22,12 @@ from ottla.metadata.features import (
     METADATA_VERSION,
     UNDERSTOOD_FEATURES,
 )
-from ottla.metadata.records import FeatureLevelRecord, MetadataRecord, RegisterControllerRecord
+from ottla.metadata.records import (
+    FeatureLevelRecord,
+    MetadataRecord,
+    RegisterControllerRecord,
+    UnregisterControllerRecord,
+)
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.controller_registration import (
@@ -96,6 +101,8 @@ class ControllerRegistration:
                 case RegisterControllerRecord(controller_id=id) if id == self._settings.node_id:
                     self._apply_own(is_registered=record.incarnation_id == self._incarnation_id)
                     is_concerned = True
+                case UnregisterControllerRecord(controller_id=id) if id == self._settings.node_id:
+                    self._is_registered, is_concerned = False, True
         return is_concerned
 
     def _apply_own(self, *, is_registered: bool) -> None:

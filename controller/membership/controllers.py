@@ -1,17 +1,27 @@
-"""ControllerRegistration: the features and listeners of the quorum's controllers (KIP-919).
+"""ControllerRegistration and UnregisterController: the features and listeners of the quorum's controllers (KIP-919).
 
 Every controller registers with the active one when it starts, and when another incarnation has registered under its
-id (`controller_registration.py`). Source: ClusterControlManager of Kafka 4.3.1.
+id (`controller_registration.py`). The registration of a controller that will not return is removed by an
+administrator: otherwise its features count without end. Source: ClusterControlManager of Kafka 4.4.0.
 """
 
 from ottla.controller.result import Result
 from ottla.controller.state import ClusterState
-from ottla.metadata.features import CONTROLLER_REGISTRATION_3_7_IV0
-from ottla.metadata.records import ControllerEndpoint, ControllerFeature, RegisterControllerRecord
-from ottla.protocol.errors import InvalidRequest, UnsupportedVersion
+from ottla.metadata.features import CONTROLLER_REGISTRATION_3_7_IV0, CONTROLLER_UNREGISTRATION_4_4_IV2
+from ottla.metadata.records import (
+    ControllerEndpoint,
+    ControllerFeature,
+    RegisterControllerRecord,
+    UnregisterControllerRecord,
+)
+from ottla.protocol.errors import ControllerIdNotRegistered, InvalidRequest, UnsupportedVersion
 from ottla.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
+)
+from ottla.protocol.messages.unregister_controller import (
+    UnregisterControllerRequest,
+    UnregisterControllerResponse,
 )
 
 
@@ -50,3 +60,22 @@ def register_controller(
         ],
     )
     return Result(response=ControllerRegistrationResponse(error_message=None), records=[record])
+
+
+def unregister_controller(
+    state: ClusterState, request: UnregisterControllerRequest
+) -> Result[UnregisterControllerResponse]:
+    """Remove a controller's registration; one that still runs registers again.
+
+    Raises UnsupportedVersion, and ControllerIdNotRegistered.
+    """
+    if state.metadata_version < CONTROLLER_UNREGISTRATION_4_4_IV2:
+        raise UnsupportedVersion(
+            "The current MetadataVersion is too old to support controller unregistration."
+        )
+    if request.controller_id not in state.image.controllers:
+        raise ControllerIdNotRegistered(f"Controller ID {request.controller_id} is not currently registered.")
+    return Result(
+        response=UnregisterControllerResponse(error_message=None),
+        records=[UnregisterControllerRecord(controller_id=request.controller_id)],
+    )

@@ -1,6 +1,6 @@
 """Records of streams groups in `__consumer_offsets` (KIP-1071): record types 17 to 23.
 
-Source: the coordinator-value schemas of Kafka 4.3.1.
+Source: the coordinator-value schemas of Kafka 4.4.0.
 """
 
 from dataclasses import field
@@ -107,6 +107,9 @@ class StreamsGroupMetadataValue(Record):
     last_assignment_configs: list[LastAssignmentConfig] | None = field(
         default=None, metadata={"nullable": "0+", "tag": 1}
     )
+    #: The topology's epoch whose description is stored, and the one whose description could not be.
+    stored_description_topology_epoch: int = field(default=-1, metadata={"kafka_type": "int32", "tag": 2})
+    failed_description_topology_epoch: int = field(default=-1, metadata={"kafka_type": "int32", "tag": 3})
 
 
 @schema_class

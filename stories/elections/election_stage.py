@@ -77,7 +77,7 @@ _TIER = {"remote.storage.enable": "true", _EARLY: "true"}
 _MINUTE_MS = 60_000
 _RECOVERY = {"recovered": LeaderRecoveryState.RECOVERED, "recovering": LeaderRecoveryState.RECOVERING}
 _ELECTIONS = {"preferred": 0, "unclean": 1}
-_FEATURES = {"metadata.version": (7, 30), ELR: (0, 1)}
+_FEATURES = {"metadata.version": (7, 33), ELR: (0, 1)}
 _SESSION_MS = 9_001
 
 

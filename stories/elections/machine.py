@@ -40,7 +40,7 @@ class Machine:
         *,
         brokers: Iterable[int] = (),
         elr: bool = True,
-        metadata_version: int = 30,
+        metadata_version: int = 33,
         validators: ConfigValidators | None = None,
         **settings: Any,
     ) -> None:

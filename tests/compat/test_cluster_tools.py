@@ -14,6 +14,7 @@ import pytest
 from tests.compat.admin import create_topic, eventually_equal, once
 from tests.compat.conftest import Server, make_server
 from tests.harness.kafka import run_tool, tool
+from tests.harness.release import LEVEL_NAME
 
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -107,7 +108,7 @@ def test_kafka_features(where):
     elr = "eligible.leader.replicas.version"
     described = features("describe")
     found = dict(re.findall(r"Feature: (\S+)\s.*FinalizedVersionLevel: (\S+)", described))
-    assert (found["metadata.version"], found[elr]) == ("4.3-IV0", "1")
+    assert (found["metadata.version"], found[elr]) == (LEVEL_NAME, "1")
     assert found["kraft.version"] in ("0", "1")
     assert features("downgrade", "--feature", f"{elr}=0") == f"0 {elr} was downgraded to 0.\n"
     assert features("upgrade", "--feature", f"{elr}=1") == f"0 {elr} was upgraded to 1.\n"

@@ -34,6 +34,7 @@ from ottla.storage.manager import meta_properties
 from tests.compat.admin import create_topic, eventually_equal
 from tests.harness.kafka import KafkaServer, tool
 from tests.harness.ottla import OttlaServer
+from tests.harness.release import LEVEL
 from tests.unit.metadata.metadata_cases import CASES, kafka_name, to_json, versions
 
 
@@ -122,11 +123,11 @@ def test_a_data_folder_goes_from_ottla_to_kafka_and_back(tmp_path: Path):
 def test_kafkas_tool_reads_our_snapshots(tmp_path: Path):
     log = MetadataLog.open(tmp_path, files=Files(), random=Random(1), now_ms=0)
     image = MetadataImage()
-    image.replay_all([FeatureLevelRecord(name="metadata.version", feature_level=30)])
+    image.replay_all([FeatureLevelRecord(name="metadata.version", feature_level=LEVEL)])
     for record in CASES:
         with suppress(InvalidMetadata):  # those that change or end what is not there
             image.replay_all([record])
-    (batch,) = batches_of([NoOpRecord()], metadata_version=30)
+    (batch,) = batches_of([NoOpRecord()], metadata_version=LEVEL)
     log.append(batch, epoch=3, now_ms=1_700_000_000_000)
     log.update_high_watermark(1)
     writer = log.create_snapshot(1)
@@ -140,10 +141,10 @@ def test_kafkas_tool_reads_our_snapshots(tmp_path: Path):
     assert "KRaftVersion" in middle[0]
     assert "KRaftVoters" in middle[1]
     assert '"voterId":7' in middle[1]
-    records = list(records_of(image, metadata_version=30))
+    records = list(records_of(image, metadata_version=LEVEL))
     for record, line in zip(records, middle[2:], strict=True):
         decoded = json.loads(line.partition("payload: ")[2])
-        version = version_of(record, metadata_version=30)
+        version = version_of(record, metadata_version=LEVEL)
         assert (decoded["type"], decoded["version"]) == (kafka_name(record), version)
         assert decoded["data"] == to_json(record, version)
 
@@ -211,7 +212,7 @@ async def test_we_read_the_log_of_a_kafka_of_its_own(tmp_path: Path):
     image = follower.image
     assert set(image.topics_by_name) == {"theirs"}
     assert image.topic_config("theirs") == {"retention.ms": "1234567"}
-    assert image.features["metadata.version"] == 30
+    assert image.features["metadata.version"] == LEVEL
     assert image.features["group.version"] == 1
     assert set(image.brokers) == set(image.controllers) == {1}
     assert quorum.kraft_version == 0

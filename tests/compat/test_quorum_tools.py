@@ -20,6 +20,7 @@ from tests.compat.replicated import Topic
 from tests.harness.cluster import OttlaCluster
 from tests.harness.kafka import broker_api_versions, run_tool, tool
 from tests.harness.nodes import OttlaNode, controller
+from tests.harness.release import LEVEL_NAME
 
 CONTROLLERS, BROKERS = [101, 102, 103], [1, 2, 3]
 #: A few records are worth a snapshot, and replication goes in small steps.
@@ -230,13 +231,13 @@ def test_features(cluster):
         return dict(re.findall(r"Feature: (\S+)\s.*FinalizedVersionLevel: (\S+)", printed))
 
     printed = finalized("--bootstrap-server", cluster.bootstrap)
-    assert printed == {"metadata.version": "4.3-IV0", "kraft.version": "1", elr: "1"}
+    assert printed == {"metadata.version": LEVEL_NAME, "kraft.version": "1", elr: "1"}
     assert (
         tool("kafka-features", *by_controller, "downgrade", "--feature", f"{elr}=0")
         == f"{elr} was downgraded to 0.\n"
     )
     printed = once(lambda: finalized(*by_controller), lambda printed: printed[elr] == "0")
-    assert (printed[elr], printed["group.version"], printed["metadata.version"]) == ("0", "0", "4.3-IV0")
+    assert (printed[elr], printed["group.version"], printed["metadata.version"]) == ("0", "0", LEVEL_NAME)
     upgrade = ("upgrade", "--feature", f"{elr}=1")
     assert (
         tool("kafka-features", "--bootstrap-server", cluster.bootstrap, *upgrade)
@@ -495,4 +496,6 @@ def test_files_of_the_metadata_log(cluster, tmp_path):
         lambda printed: printed and printed[0].startswith(seventh),
     )
     assert "leader=1, leaderRecoveryState=RECOVERED, leaderEpoch=0" in printed
-    eventually_equal(lambda: shell(snapshot, "cat", "/image/features/metadataVersion"), ["Optional[4.3-IV0]"])
+    eventually_equal(
+        lambda: shell(snapshot, "cat", "/image/features/metadataVersion"), [f"Optional[{LEVEL_NAME}]"]
+    )

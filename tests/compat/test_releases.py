@@ -16,6 +16,7 @@ from tests.compat.admin import eventually_equal
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.kafka import KafkaServer, tool
 from tests.harness.ottla import OttlaServer
+from tests.harness.release import LEVEL
 
 PROPERTIES = """\
 process.roles=broker,controller
@@ -65,9 +66,9 @@ def test_from_an_old_release_to_the_latest_and_on_with_kafka(tmp_path: Path, rel
         code, why = update(wire, "group.version", 1)  # not served yet: this broker does not claim it
         assert code == ErrorCode.invalid_update_version
         assert why.endswith("Broker 1 does not support this feature.")
-        for feature, newest in ((METADATA_VERSION, 30), (ELR_VERSION, 1), (KRAFT_VERSION, 1)):
+        for feature, newest in ((METADATA_VERSION, LEVEL), (ELR_VERSION, 1), (KRAFT_VERSION, 1)):
             assert update(wire, feature, newest)[0] == ErrorCode.none
-        latest = {METADATA_VERSION: 30, ELR_VERSION: 1, KRAFT_VERSION: 1}
+        latest = {METADATA_VERSION: LEVEL, ELR_VERSION: 1, KRAFT_VERSION: 1}
         eventually_equal(lambda: finalized(wire), latest)
         assert create(wire, "new") == ErrorCode.none
     ottla.stop()

@@ -17,6 +17,7 @@ from ottla.broker.cli.cluster import prepare
 from ottla.broker.cli.cluster_plan import ClusterPlan, NodePlan, make_plan
 from ottla.config.tier_text import metadata_topic_properties, tier_properties
 from tests.harness.listed_brokers import wait_until_listed
+from tests.harness.release import begin_at_release
 
 _READY = re.compile(r"^READY ", re.MULTILINE)
 _LEADER = re.compile(r"node (\d+) leads epoch (\d+)")
@@ -55,6 +56,8 @@ class OttlaCluster:
         )
         of_tier = {} if tier is None else tier_properties(str(tier)) | metadata_topic_properties(brokers)
         prepare(self.plan, {**_PATIENT, **of_tier, **(settings or {})})
+        for node in self.plan.nodes:
+            begin_at_release(node.data_dir)
         self._children: dict[int, Child] = {}
         self._starts = 0
 

@@ -69,7 +69,7 @@ def _server_archive() -> Path:
 
 
 def _archive(name: str) -> Path:
-    return fetch.kafka_jars().parent / f"{name}.jsa"
+    return fetch.kafka_jars() / f"{name}.jsa"
 
 
 def tool_command(name: str, *arguments: str) -> list[str]:

@@ -14,6 +14,7 @@ from ottla.broker.cli.storage import format_directories
 from ottla.storage.files import Files
 from ottla.storage.manager import meta_properties
 from tests.harness.kafka import server_command, tool
+from tests.harness.release import RELEASE
 
 _READY = re.compile(r"^READY ", re.MULTILINE)
 
@@ -103,7 +104,8 @@ class Node:
     def format(self) -> None:
         """Format the directory, if it is new."""
         if meta_properties.read(self.data_dir, Files()) is None:
-            self._format(["-t", self._cluster_id, "-c", str(self.properties_file), *self._format_with])
+            given = ["-t", self._cluster_id, "-c", str(self.properties_file), *self._format_with]
+            self._format(given if "-r" in given else [*given, "-r", RELEASE])
 
     def spawn(self) -> None:
         """Start, without waiting; the output is in a file of its own."""

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from ottla.bench.components.processes import Child, free_port
+from tests.harness.release import begin_at_release
 
 _READY = re.compile(r"^READY .*?bootstrap=(\S+):(\d+)", re.MULTILINE)
 
@@ -51,6 +52,8 @@ class OttlaServer:
     def start(self) -> "OttlaServer":
         """Start and wait for READY; again at the same port, as a restart does."""
         self._starts += 1
+        if not (self.data_dir / "meta.properties").exists():
+            begin_at_release(Path(self._settings.get("metadata.log.dir", self.data_dir)))
         arguments = ["--port", str(self.port), "--data-dir", str(self.data_dir), *self._options]
         if self.tier is not None:
             arguments += ["--tier", str(self.tier)]

@@ -286,7 +286,7 @@ class World:
     async def join(self) -> None:
         """Register a broker, so that partitions can be placed."""
         features = {
-            "metadata.version": (7, 30),
+            "metadata.version": (7, 33),
             "eligible.leader.replicas.version": (0, 1),
             "kraft.version": (0, 1),
         }

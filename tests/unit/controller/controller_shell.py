@@ -195,7 +195,7 @@ async def join(
             log_dirs=[directory(broker_id)],
             previous_broker_epoch=previous,
             features=[
-                Feature(name="metadata.version", min_supported_version=7, max_supported_version=30),
+                Feature(name="metadata.version", min_supported_version=7, max_supported_version=33),
                 Feature(
                     name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1
                 ),

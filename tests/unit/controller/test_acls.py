@@ -32,8 +32,8 @@ READ, DESCRIBE = AclOperation.READ, AclOperation.DESCRIBE
 DENY, ALLOW = AclPermissionType.DENY, AclPermissionType.ALLOW
 
 
-def authorizing() -> Machine:
-    return Machine(static_configs=AUTHORIZER)
+def authorizing(**settings: int) -> Machine:
+    return Machine(static_configs=AUTHORIZER, **settings)
 
 
 def acl(name: str = "t", **fields: object) -> AclCreation:
@@ -156,9 +156,27 @@ def test_the_cluster_and_the_largest_codes():
         acl("kafka-cluster", resource_type=ResourceType.CLUSTER, operation=AclOperation.ALL),
         acl("u", resource_type=ResourceType.USER, operation=AclOperation.CREATE_TOKENS),
         acl("x", resource_type=ResourceType.TRANSACTIONAL_ID, operation=AclOperation.TWO_PHASE_COMMIT),
-        acl("t", principal=":", host="", permission_type=DENY, resource_pattern_type=PatternType.PREFIXED),
+        acl("t", principal=":", host="::", permission_type=DENY, resource_pattern_type=PatternType.PREFIXED),
     ]
     assert create(machine, *rows) == [(0, "")] * 4
+
+
+@pytest.mark.parametrize(("host", "level", "code", "why"), [
+    ("10.0.0.0/8",      33, 0,  ""),
+    ("10.1.2.3/32",     32, 0,  ""),
+    ("2001:db8::/32",   32, 0,  ""),
+    ("10.0.0.0/8",      31, 35, "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher."),
+    ("10.0.0.0/33",     33, 42, "Invalid CIDR notation '10.0.0.0/33': "),
+    ("10.0.0.0/",       33, 42, "Invalid CIDR notation '10.0.0.0/': "),
+    ("10/8",            33, 42, "Invalid CIDR notation '10/8': "),
+    ("10.0.0.0/0.0.0.255", 33, 42, "Invalid CIDR notation '10.0.0.0/0.0.0.255': "),
+    ("",                33, 42, "Host pattern cannot be null or empty"),
+    ("a host",          30, 0,  ""),
+])  # fmt: skip
+def test_a_host_may_be_a_range_of_addresses(host: str, level: int, code: int, why: str):
+    machine = authorizing(metadata_version=level)
+    ((found, message),) = create(machine, acl(host=host))
+    assert (found, (message or "")[: len(why)]) == (code, why)
 
 
 def test_removing_one_of_several_keeps_the_others():  # CVE-2024-27309

@@ -29,7 +29,7 @@ from ottla.protocol.messages.broker_registration import BrokerRegistrationReques
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.stories.elections.machine import CLUSTER_ID, Machine, directory
 
-FEATURES = {"metadata.version": (7, 30), "eligible.leader.replicas.version": (0, 1)}
+FEATURES = {"metadata.version": (7, 33), "eligible.leader.replicas.version": (0, 1)}
 
 
 def request(broker_id: int = 1, incarnation: int = 77, **fields: Any) -> BrokerRegistrationRequest:
@@ -103,7 +103,7 @@ def test_it_may_want_to_stay_out():
         ({"log_dirs": [directory(2)]}, InvalidRegistration),  # another broker's
         ({"features": {"eligible.leader.replicas.version": (0, 1)}}, InvalidRegistration),
         ({"features": {**FEATURES, "metadata.version": (7, 29)}}, UnsupportedVersion),
-        ({"features": {"metadata.version": (7, 30)}}, UnsupportedVersion),  # the ELR is finalized at 1
+        ({"features": {"metadata.version": (7, 33)}}, UnsupportedVersion),  # the ELR is finalized at 1
         ({"features": {**FEATURES, "group.version": (1, 1)}}, UnsupportedVersion),  # it is at 0
     ],
 )

@@ -40,7 +40,7 @@ def shell(tmp_path: Path) -> Shell:
 async def test_a_new_cluster(shell: Shell):
     controller = await shell.start()
     follower = follow(shell)
-    assert follower.image.features == {"metadata.version": 30, "eligible.leader.replicas.version": 1}
+    assert follower.image.features == {"metadata.version": 33, "eligible.leader.replicas.version": 1}
     default = ConfigResource(ConfigResourceType.BROKER, "")
     assert follower.image.configs == {default: {"min.insync.replicas": "1"}}
     assert (controller.epoch, follower.end_offset) == (1, 6)
@@ -55,7 +55,7 @@ async def test_a_new_cluster(shell: Shell):
     )
     (bootstrap,) = snapshots.read(shell.log_dir / "bootstrap.checkpoint", Files())
     assert bootstrap == [
-        r.FeatureLevelRecord(name="metadata.version", feature_level=30),
+        r.FeatureLevelRecord(name="metadata.version", feature_level=33),
         r.FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1),
     ]
 

@@ -77,8 +77,8 @@ async def test_unknown_records_end_the_controller(shell: Shell, value: bytes | N
 
 async def test_a_metadata_version_of_the_future(shell: Shell):
     await shell.live_once()
-    append(shell.log_dir, b"\x01\x0c\x00\x11metadata.version\x00\x1f\x00")
-    with pytest.raises(InvalidMetadata, match="is 31; this software supports 7 to 30"):
+    append(shell.log_dir, b"\x01\x0c\x00\x11metadata.version\x00\x22\x00")
+    with pytest.raises(InvalidMetadata, match="is 34; this software supports 7 to 33"):
         await shell.start()
 
 
@@ -102,10 +102,10 @@ async def test_an_incomplete_bootstrap_is_repeated(shell: Shell):
     path.write_bytes(path.read_bytes()[:91])  # LeaderChange alone
     append(shell.log_dir, b"\x01\x17\x00\x00")  # and a transaction's begin
     await shell.start()
-    assert follow(shell).image.metadata_version == 30
+    assert follow(shell).image.metadata_version == 33
     await shell.stop()
     await shell.start()
-    assert follow(shell).image.metadata_version == 30
+    assert follow(shell).image.metadata_version == 33
     await shell.stop()
 
 

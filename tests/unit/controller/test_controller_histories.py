@@ -66,7 +66,7 @@ class History:
                 self.machine.do(delete_topics(self.machine.state, DeleteTopicsRequest(topics=[state])))
 
     def start(self, broker_id: int, *, previous_epoch: int) -> None:
-        levels = {"metadata.version": (7, 30), "eligible.leader.replicas.version": (0, 1)}
+        levels = {"metadata.version": (7, 33), "eligible.leader.replicas.version": (0, 1)}
         request = BrokerRegistrationRequest(
             broker_id=broker_id,
             cluster_id=CLUSTER_ID,

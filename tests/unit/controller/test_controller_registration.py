@@ -90,6 +90,16 @@ async def test_once_the_metadata_version_allows_it(channel: Channel):
     await registration.stop()
 
 
+async def test_one_that_runs_registers_again_when_its_registration_is_removed(channel: Channel):
+    registration = channel.registration()
+    await reported(registration, level(33), registered(1, ME))
+    await reported(registration, r.UnregisterControllerRecord(controller_id=2))
+    assert not channel.asked
+    await reported(registration, r.UnregisterControllerRecord(controller_id=1))
+    assert len(channel.asked) == 1
+    await registration.stop()
+
+
 async def test_two_with_one_id_do_not_chase_each_other(channel: Channel, caplog: pytest.LogCaptureFixture):
     registration = channel.registration()
     await reported(registration, level(30), registered(1, ME))

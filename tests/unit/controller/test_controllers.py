@@ -1,18 +1,19 @@
-"""ControllerRegistration: what is remembered of the quorum's controllers, and what is refused."""
+"""ControllerRegistration and UnregisterController: what is remembered of controllers, and what is refused."""
 
 from uuid import UUID
 
 import pytest
 
-from ottla.controller.membership.controllers import register_controller
+from ottla.controller.membership.controllers import register_controller, unregister_controller
 from ottla.metadata.image import ControllerImage, Endpoint
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.controller_registration import ControllerRegistrationRequest, Feature, Listener
+from ottla.protocol.messages.unregister_controller import UnregisterControllerRequest
 from ottla.protocol.refusals import refuse
 from ottla.stories.elections.machine import Machine
 
 LISTENER = Listener(name="CONTROLLER", host="c2", port=9093, security_protocol=3)
-FEATURE = Feature(name="metadata.version", min_supported_version=7, max_supported_version=30)
+FEATURE = Feature(name="metadata.version", min_supported_version=7, max_supported_version=33)
 
 
 def test_registered_and_registered_again():
@@ -27,7 +28,7 @@ def test_registered_and_registered_again():
                 controller_id=2,
                 incarnation_id=incarnation,
                 endpoints={"CONTROLLER": Endpoint("c2", 9093, 3)},
-                features={"metadata.version": range(7, 31)},
+                features={"metadata.version": range(7, 34)},
             )
         }
 
@@ -53,3 +54,31 @@ def test_what_is_refused(metadata_version: int, fields: dict, code: ErrorCode | 
     with pytest.raises(KafkaError) as refused:
         register_controller(machine.state, request)
     assert refuse(request, refused.value).error_code == code
+
+
+@pytest.mark.parametrize(
+    ("metadata_version", "controller_id", "code", "why"),
+    [
+        (33, 2, ErrorCode.none, None),
+        (33, 3, ErrorCode.controller_id_not_registered, "Controller ID 3 is not currently registered."),
+        (33, -1, ErrorCode.controller_id_not_registered, "Controller ID -1 is not currently registered."),
+        (
+            32,
+            2,
+            ErrorCode.unsupported_version,
+            "The current MetadataVersion is too old to support controller unregistration.",
+        ),
+    ],
+)
+def test_a_controller_that_will_not_return_is_removed(
+    metadata_version: int, controller_id: int, code: ErrorCode, why: str | None
+):
+    machine = Machine(metadata_version=metadata_version)
+    machine.do(register_controller(machine.state, ControllerRegistrationRequest(controller_id=2)))
+    request = UnregisterControllerRequest(controller_id=controller_id)
+    try:
+        response = machine.do(unregister_controller(machine.state, request))
+    except KafkaError as error:
+        response = refuse(request, error)
+    assert (response.error_code, response.error_message) == (code, why)
+    assert set(machine.state.image.controllers) == (set() if code == ErrorCode.none else {2})

@@ -65,10 +65,10 @@ LOSS = "Refusing to perform the requested downgrade because it might delete meta
 @pytest.mark.parametrize(
     ("name", "level", "kind", "why"),
     [
-        ("metadata.version", 30, UPGRADE, None),
-        ("metadata.version", 31, UPGRADE, "Local controller 1 only supports versions 7-30"),
-        ("metadata.version", 6, SAFE, "Local controller 1 only supports versions 7-30"),
-        ("metadata.version", 0, SAFE, "Local controller 1 only supports versions 7-30"),
+        ("metadata.version", 33, UPGRADE, None),
+        ("metadata.version", 34, UPGRADE, "Local controller 1 only supports versions 7-33"),
+        ("metadata.version", 6, SAFE, "Local controller 1 only supports versions 7-33"),
+        ("metadata.version", 0, SAFE, "Local controller 1 only supports versions 7-33"),
         ("metadata.version", 29, UPGRADE, UP),
         ("metadata.version", -1, SAFE, NEGATIVE),
         ("group.version", 1, UPGRADE, None),
@@ -122,10 +122,10 @@ def test_downgrades_of_metadata_version_stop_where_records_changed(current: int)
 
 
 def test_the_steps_that_changed_records_are_kafkas():
-    # MetadataVersion.java of 4.3.1: didMetadataChange.
+    # MetadataVersion of 4.4.0: didMetadataChange.
     changed = [level for level, version in METADATA_VERSIONS.items() if version.changes_records]
-    assert changed == [7, 8, 11, 13, 14, 15, 17, 23, 30]
-    assert list(METADATA_VERSIONS) == list(range(7, 31))
+    assert changed == [7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33]
+    assert list(METADATA_VERSIONS) == list(range(7, 34))
 
 
 def test_version_0_says_by_a_flag_that_a_downgrade_is_meant():
@@ -261,7 +261,7 @@ def test_a_quorum_that_cannot_change_says_so():
 def test_a_broker_claims_what_it_serves_and_what_is_finalized_already():
     claimed = claimed_features({"transaction.version": 1, "unheard.of": 7})
     assert claimed.keys() == UNDERSTOOD_FEATURES.keys()
-    assert claimed["metadata.version"] == range(7, 31)
+    assert claimed["metadata.version"] == range(7, 34)
     assert claimed["transaction.version"].stop >= 2
     for name, levels in claimed.items():
         assert levels.start == UNDERSTOOD_FEATURES[name].start

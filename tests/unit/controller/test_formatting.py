@@ -36,6 +36,9 @@ SALT = b"\x01" * 20
         ("4.3", 30),
         ("4.3.1", 30),
         ("4.3-IV0", 30),
+        ("4.4", 33),
+        ("4.4.0", 33),
+        ("4.4-IV0", 31),
         *((version.name, level) for level, version in METADATA_VERSIONS.items()),
     ],
 )
@@ -43,7 +46,7 @@ def test_a_release_is_a_metadata_version(release: str, level: int):
     assert metadata_version_of(release) == level
 
 
-@pytest.mark.parametrize("release", ["", "4", "3.2", "3.3-IV0", "4.4", "4.4-IV0", "4.3-IV9", "four"])
+@pytest.mark.parametrize("release", ["", "4", "3.2", "3.3-IV0", "4.5", "4.5-IV0", "4.4-IV9", "four"])
 def test_releases_that_are_none(release: str):
     with pytest.raises(
         FormatterError, match=r"Unknown metadata\.version '.*'\. Supported .* 3\.3-IV3, 3\.4-IV0"
@@ -57,7 +60,7 @@ def levels(release: str | None = None, *, dynamic: bool = False, **features: int
 
 
 def test_defaults_are_those_of_the_release_as_far_as_they_are_served():
-    assert levels()["metadata.version"] == 30
+    assert levels()["metadata.version"] == 33
     # Kafka: MV 26 brings the ELR, 24 transactions 2, 22 groups 1, 28 share groups, 29 streams groups.
     for name, first, level in (
         (ELR, 26, 1),
@@ -99,8 +102,8 @@ def test_kraft_version_follows_the_voters():
         (
             None,
             False,
-            {"metadata.version": 31},
-            "No MetadataVersion with feature level 31. Valid feature levels are",
+            {"metadata.version": 34},
+            "No MetadataVersion with feature level 34. Valid feature levels are",
         ),
         (None, False, {"group.version": 2}, "No feature:group.version with feature level 2"),
         (None, False, {"group.version": -1}, "No feature:group.version with feature level -1"),

@@ -88,7 +88,7 @@ class Cluster:
             log_dirs=list(directories),
             previous_broker_epoch=known.epoch if is_clean else -1,
             features=[
-                Feature(name="metadata.version", min_supported_version=7, max_supported_version=30),
+                Feature(name="metadata.version", min_supported_version=7, max_supported_version=33),
                 Feature(
                     name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1
                 ),
@@ -351,7 +351,7 @@ def test_before_directories_had_ids():
         cluster_id=CLUSTER_ID,
         incarnation_id=machine.state.image.brokers[2].incarnation_id,
         log_dirs=[NEW],
-        features=[Feature(name="metadata.version", min_supported_version=7, max_supported_version=30)],
+        features=[Feature(name="metadata.version", min_supported_version=7, max_supported_version=33)],
     )
     machine.do(brokers.register(machine.state, request, now_ms=machine.now_ms))
     assert machine.partition("t").isr == (2, 1)

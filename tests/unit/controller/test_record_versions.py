@@ -26,7 +26,7 @@ def test_every_type_at(metadata_version: int):
         r.PartitionRecord: partition,
         r.PartitionChangeRecord: partition,
     }
-    assert len(TYPES) == 26
+    assert len(TYPES) == 27
     for kind in TYPES:
         version = version_of(kind(), metadata_version=metadata_version)
         assert version == expected.get(kind, 0), kind

@@ -15,7 +15,7 @@ from ottla.metadata.image import DIRECTORY_MIGRATING, InvalidMetadata, MetadataI
 from ottla.metadata.image_delta import difference
 from ottla.protocol.local_log import LocalLogState, ReplicaLocalLog
 
-LATEST = 30
+LATEST = 33
 NAMES = ("a", "b", "c.d", "_-9")
 
 
@@ -144,6 +144,10 @@ class Story:
     def make_broker_end(self):
         for broker in self.some(self.image.brokers.values())[:1]:
             yield r.UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch)
+
+    def make_controller_end(self):
+        for controller_id in self.some(self.image.controllers)[:1]:
+            yield r.UnregisterControllerRecord(controller_id=controller_id)
 
     def make_controller(self):
         yield r.RegisterControllerRecord(

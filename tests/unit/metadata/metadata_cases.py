@@ -133,6 +133,7 @@ CASES: list[r.MetadataRecord] = [
         ],
     ),
     r.ClearElrRecord(topic_name="t"),
+    r.UnregisterControllerRecord(controller_id=3000),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Metadata records: held against the bytes that Kafka 4.3.1 writes, and against broken bytes.
+"""Metadata records: held against the bytes that Kafka 4.4.0 writes, and against broken bytes.
 
 About KIP-500.
 """
@@ -20,8 +20,8 @@ GOLDEN = [
 ALL = [(record, version) for record in CASES for version in versions(record)]
 
 
-def test_there_are_the_26_types_of_kafka_4_3_1():
-    assert sorted(RECORD_CLASSES) == [n for n in range(29) if n not in (6, 13, 16)]
+def test_there_are_the_27_types_of_kafka_4_4_0():
+    assert sorted(RECORD_CLASSES) == [n for n in range(30) if n not in (6, 13, 16)]
     assert {type(record) for record in CASES} == set(RECORD_CLASSES.values())
 
 
@@ -61,7 +61,7 @@ def test_cut_or_lengthened_records_are_refused(row: list[str], data: st.DataObje
     [
         (b"\x02\x14\x00\x00", "frame version 2"),
         (b"\x01\x06\x00\x00", "type 6, version 0"),  # never released
-        (b"\x01\x1d\x00\x00", "type 29, version 0"),
+        (b"\x01\x1e\x00\x00", "type 30, version 0"),
         (b"\x01\x03\x03\x00", "type 3, version 3"),
     ],
 )

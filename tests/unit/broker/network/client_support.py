@@ -14,7 +14,7 @@ class Node:
     def __init__(self, runtime):
         self.runtime = runtime
         self.server = NetworkServer(runtime, self.dispatch)
-        self.served = {18: (0, 4), 12: (0, 3), 1: (4, 18)}
+        self.served = {18: (0, 5), 12: (0, 3), 1: (4, 18)}
         self.seen = []
         self.introductions = []
         self.connections = []

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from client_support import Node, World
 
-from ottla.broker.api.k18_api_versions import is_plausible_client
+from ottla.broker.api.k18_api_versions import is_plausible
 from ottla.broker.network.client import ClientSettings, Disconnected, NodeClient
 from ottla.config.load import load_config
 from ottla.protocol.api_keys import ApiKey
@@ -33,7 +33,7 @@ def test_the_highest_version_that_both_know(world):
         message = heartbeat.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
         await client.request(world.address, 12, message, timeout_s=1, versions=range(1, 3))
         # Asked once for its versions; Heartbeat is served up to v3 there, v4 here.
-        assert world.node.seen == [(18, 4), (12, 3), (12, 3), (12, 2)]
+        assert world.node.seen == [(18, 5), (12, 3), (12, 3), (12, 2)]
         assert (await client.served(world.address, timeout_s=1))[1] == range(4, 19)
 
     world.run(scenario)
@@ -46,7 +46,7 @@ def test_every_api_versions_request_names_the_client_software(world):
         message = api_versions.ApiVersionsRequest()
         await client.request(world.address, ApiKey.API_VERSIONS, message, timeout_s=1)
         assert len(world.node.introductions) == 2
-        assert all(is_plausible_client(introduction) for introduction in world.node.introductions)
+        assert all(is_plausible(introduction) for introduction in world.node.introductions)
 
     world.run(scenario)
 
@@ -56,7 +56,7 @@ def test_an_old_node_names_its_version_of_api_versions(world):
 
     async def scenario(client):
         assert await world.beat(client) == 1
-        assert world.node.seen == [(18, 4), (18, 2), (12, 3)]
+        assert world.node.seen == [(18, 5), (18, 2), (12, 3)]
 
     world.run(scenario)
 

@@ -8,8 +8,10 @@ by field from hypothesis would take ten times as long.
 import dataclasses
 import datetime
 import importlib
+import importlib.util
 import io
 import os
+import pkgutil
 import typing
 from functools import cache
 from types import NoneType
@@ -110,6 +112,23 @@ def parts_of(hint):
     return is_optional, is_array, typing.get_args(inner)[0] if is_array else inner
 
 
+#: Fields whose names Kafka has changed since kio's schema, in versions that kio has.
+RENAMED = {
+    ("TxnOffsetCommitRequest", "generation_id"): "generation_id_or_member_epoch",
+    ("StreamsGroupHeartbeatResponse", "acceptable_recovery_lag"): "acceptable_recovery_lag_legacy",
+}
+
+
+def kio_versions(key):
+    """The versions of an API that kio has; none where it lacks the API."""
+    name = ApiKey(key).name.lower()
+    if importlib.util.find_spec(f"kio.schema.{name}") is None:
+        return range(0)
+    package = importlib.import_module(f"kio.schema.{name}")
+    numbers = [int(module.name[1:]) for module in pkgutil.iter_modules(package.__path__)]
+    return range(min(numbers), max(numbers) + 1)
+
+
 def kio_encode(entity):
     with io.BytesIO() as out:
         entity_writer(type(entity))(out, entity)
@@ -128,7 +147,8 @@ def to_ours(entity, cls):
     annotations = type_hints(cls)
     for field in fields(type(entity)):
         value = getattr(entity, field.name)
-        name = field.name if field.name in annotations else f"{field.name}_ms"
+        name = RENAMED.get((cls.__name__, field.name), field.name)
+        name = name if name in annotations else f"{name}_ms"
         if isinstance(value, tuple):
             setattr(ours, name, [_our_value(element, field, annotations[name]) for element in value])
         else:

@@ -1,15 +1,29 @@
-"""Every API and version that Kafka serves: what kio writes we read, and we write the same bytes.
+"""Every API and version that kio has: what kio writes we read, and we write the same bytes.
+
+In the versions that kio lacks, the bytes are those of Kafka (`golden_messages.txt`).
 
 About KIP-482.
 """
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from edge_values import EDGES, entities_at_the_edges, leaves
+from golden_messages import cases, filled, message_class
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kio_entities import EXAMPLES, draw, kio_class, kio_decode, kio_encode, kio_request, kio_response, to_ours
+from kio_entities import (
+    EXAMPLES,
+    draw,
+    kio_class,
+    kio_decode,
+    kio_encode,
+    kio_request,
+    kio_response,
+    kio_versions,
+    to_ours,
+)
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import (
@@ -59,7 +73,7 @@ def check_api(key, version, entity, cls, encode, decode):
 def test_api_at_the_edges(key):
     """Every field of every version, at every edge value of its type."""
     for cls, kio_cls, encode, decode in sides(key):
-        for version in versions(cls):
+        for version in kio_versions(key):
             for entity in entities_at_the_edges(kio_cls(key, version)):
                 check_api(key, version, entity, cls, encode, decode)
 
@@ -70,8 +84,26 @@ def test_api_at_the_edges(key):
 @few
 def test_api(key, rng):
     for cls, kio_cls, encode, decode in sides(key):
-        for version in versions(cls):
+        for version in kio_versions(key):
             check_api(key, version, draw(kio_cls(key, version), rng), cls, encode, decode)
+
+
+def golden():
+    text = Path(__file__).with_name("golden_messages.txt").read_text()
+    return {
+        (name, int(version)): bytes.fromhex(data) for name, version, data in map(str.split, text.splitlines())
+    }
+
+
+# KIP-1242
+@pytest.mark.parametrize(
+    ("module", "schema", "version"), [pytest.param(*case, id=f"{case[1].name}-{case[2]}") for case in cases()]
+)
+def test_what_kio_lacks_is_written_as_by_kafka(module, schema, version):
+    cls, theirs = message_class(module, schema), golden()[schema.name, version]
+    ours, _ = filled(module, schema, version)
+    assert encode_struct(cls, version, ours) == theirs
+    assert decode_struct(cls, version, theirs) == ours
 
 
 def test_every_field_takes_every_edge_value():

@@ -4,7 +4,8 @@ from itertools import chain
 
 import pytest
 from edge_values import entities_at_the_edges
-from kio_entities import kio_response, to_ours
+from golden_messages import sample
+from kio_entities import kio_response, kio_versions, to_ours
 
 from ottla.protocol import writer
 from ottla.protocol.api_keys import ApiKey
@@ -37,8 +38,12 @@ def test_the_same_bytes_for_each_api(key, elements_of_step, monkeypatch):
     cls = response_class(key)
     for version in {cls.__versions__.first, cls.__versions__.last}:
         write = stepwise_writer_of.__wrapped__(cls, version)  # without the cache
-        for entity in entities_at_the_edges(kio_response(key, version)):
-            response, out = to_ours(entity, cls), bytearray()
+        if version in kio_versions(key):
+            responses = [to_ours(entity, cls) for entity in entities_at_the_edges(kio_response(key, version))]
+        else:
+            responses = [sample(key, version, "response", None)]
+        for response in responses:
+            out = bytearray()
             for _ in write(response, out, []):
                 pass
             assert out == encode_response(key, version, response)
