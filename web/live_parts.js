@@ -37,7 +37,8 @@ globalThis.ottla ??= {};
   const badge = (text, kind = "plain") => el("span", { class: `badge ${kind}` }, text);
 
   /**
-   * A table. A column is [heading, function of a row → cell, {kind: "number" | "wide"}]; on a phone it scrolls in itself.
+   * A table. A column is [heading, function of a row → cell, {kind: "number" | "wide", head: whether it names the row}]; on
+   * a phone each row is a few lines, and a cell has its heading before it.
    */
   function table(label, columns, rows, { key = null, empty = "Nothing." } = {}) {
     if (rows.length === 0) return el("p", { class: "soft" }, empty);
@@ -46,7 +47,7 @@ globalThis.ottla ??= {};
         el("thead", {}, el("tr", {}, columns.map(([heading, , { kind } = {}]) => el("th", { scope: "col", class: kind }, heading)))),
         el("tbody", {}, rows.map((row) => el("tr", { "data-key": key?.(row) ?? false },
           columns.map(([, cell, { kind, head } = {}]) =>
-            el(head ? "th" : "td", { class: kind, scope: head && "row" }, cell(row) ?? "–")))))));
+            el(head ? "th" : "td", { class: kind, scope: head && "row", "data-label": !head && heading }, cell(row) ?? "–")))))));
   }
 
   const SVG = "http://www.w3.org/2000/svg";

@@ -18,8 +18,11 @@ from typing import Any, Final, NamedTuple
 from ottla import web
 from ottla.broker.http.request import HttpRequest
 from ottla.broker.http.server import EVENTS, HttpResponse, Response
+from ottla.broker.page.groups import group, groups
 from ottla.broker.page.overview import overview
 from ottla.broker.page.query import CannotShow, Query
+from ottla.broker.page.records import records
+from ottla.broker.page.segments import partition
 from ottla.broker.page.sources import Sources
 from ottla.broker.page.streams import WatchedViews
 from ottla.broker.page.topics import topic, topics
@@ -59,6 +62,10 @@ VIEWS: Final[Mapping[str, View]] = {
     "overview": View(overview, 1.0),
     "topics": View(topics, 2.0),
     "topic": View(topic, 1.0),
+    "partition": View(partition, 2.0),
+    "groups": View(groups, 2.0),
+    "group": View(group, 2.0),
+    "records": View(records, None),
 }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, TypeVar
 
 from ottla.broker.network.client import Address, ClientSettings, Disconnected, NodeClient
+from ottla.broker.page.lags import LagHistory
 from ottla.broker.page.query import CannotShow
 from ottla.broker.page.rates import Rates
 from ottla.broker.page.tally import ClusterTally
@@ -37,6 +38,7 @@ class Sources:
         self.broker = broker
         self.runtime = broker.runtime
         self.rates = Rates(broker.runtime, broker.replicas.topic_stats, request_stats)
+        self.lags = LagHistory(broker.runtime)
         self.tally = ClusterTally(broker)
         self._client = NodeClient(
             broker.runtime,
@@ -58,6 +60,7 @@ class Sources:
         """Release what was computed: no view is watched any more."""
         self.tally.forget()
         self.rates.forget()
+        self.lags.forget()
 
     def address_of(self, broker_id: int) -> Address | None:
         """The address at which this broker reaches another one; None: it is not known."""

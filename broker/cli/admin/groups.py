@@ -9,7 +9,6 @@ from ottla.broker.cli.admin.group_rows import (
     GroupMember,
     ListedGroup,
     Progress,
-    assigned_partitions,
     why_active,
 )
 from ottla.broker.cli.admin.resetting import Kind, Reset, Target, chosen_partitions, new_offset
@@ -27,6 +26,7 @@ from ottla.broker.cluster_client.groups import (
 from ottla.broker.cluster_client.groups import listed_groups as groups_of_cluster
 from ottla.broker.cluster_client.topics import leaders_of
 from ottla.broker.network.client import Address
+from ottla.broker.reports.assignments import assigned_partitions
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,

@@ -1,5 +1,6 @@
 """A node on virtual time with its page, and what a client of the tests sees of it."""
 
+import asyncio
 import json
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from ottla.broker.node import Node
 from ottla.config.load import load_config
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.runtime.simulated import SimulatedRuntime
@@ -49,20 +51,36 @@ class PageWorld:
         assert (found.status, found.headers["Content-Type"]) == (200, "text/event-stream")
         return client
 
-    async def create(self, name, partitions=1):
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    async def create(self, name, partitions=1, **configs):
+        entries = [CreatableTopicConfig(name=key, value=value) for key, value in configs.items()]
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=entries)
         created = await self.client.request(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic]))
         assert created.topics[0].error_code == 0
 
     async def produce(self, topic, *values, partition=0):
         pairs = [each if isinstance(each, tuple) else (None, each) for each in values]
         batch = build_batch(simple_records(pairs, timestamp=self.runtime.now_ms()))
+        await self.append(topic, batch, partition=partition)
+
+    async def append(self, topic, batch, *, partition=0):
         rows = [PartitionProduceData(index=partition, records=batch)]
-        request = ProduceRequest(
-            acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=rows)]
-        )
+        data = [TopicProduceData(name=topic, partition_data=rows)]
+        request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data)
         response = await self.client.request(ApiKey.PRODUCE, 9, request)
         assert response.responses[0].partition_responses[0].error_code == 0
+
+    async def coordinator_request(self, group, api_key, version, message):
+        """A request to the coordinator, which is asked for until it is there."""
+        while True:
+            found = await self.client.request(
+                ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(coordinator_keys=[group])
+            )
+            if not found.coordinators[0].error_code:
+                return await self.client.request(api_key, version, message)
+            await asyncio.sleep(0.1)
+
+    async def pass_time(self, seconds):
+        await asyncio.sleep(seconds)
 
     def run(self, scenario, **options):
         async def main():

@@ -7,7 +7,6 @@ from ottla.broker.cli.admin.group_rows import (
     GroupMember,
     ListedGroup,
     Progress,
-    assigned_partitions,
     described_lines,
     described_row,
     list_lines,
@@ -24,6 +23,7 @@ from ottla.broker.cli.admin.resetting import (
 )
 from ottla.broker.cli.admin.topic_rows import LogRange
 from ottla.broker.cluster_client.errors import ClusterError
+from ottla.broker.reports.assignments import assigned_partitions
 from ottla.protocol.codec import encode_struct
 from ottla.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from ottla.protocol.messages.consumer_protocol_assignment import TopicPartition as Assigned
