@@ -5,14 +5,18 @@
 
 So no request is sent while no page is read, and none in a cluster in which each broker has a replica of each
 partition. What is asked for is what the page before has missed: a partition appears on the second page.
+
+    leader --answers within WAIT_S--> its ends are on this page
+           --answers later ---------> its ends are on the next page; no page waits for it until it has answered again
+           --does not answer -------> its last answer is shown for KEPT_S, then none
 """
 
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.broker.network.client import Address, Disconnected, NodeClient
 from ottla.broker.replicas.replica_manager import ReplicaManager
@@ -28,12 +32,23 @@ logger = logging.getLogger(__name__)
 #: ListOffsets: the end of the partition, as a consumer's request.
 _LATEST: Final = -1
 _CONSUMER: Final = -1
-#: The time for which a page waits for all leaders; the lags of one that does not answer are missing on it.
-TIMEOUT_S: Final = 1.0
+#: The longest time for which a page waits for leaders that answered before.
+WAIT_S: Final = 0.2
+#: The time that a leader has for its answer, which pages do not wait for.
+TIMEOUT_S: Final = 5.0
+#: An answer is shown for so long while there is no newer one; then the lags are missing, since the end has moved on.
+KEPT_S: Final = 60.0
 #: The partitions of one request: a millisecond of encoding.
 _PARTITIONS_OF_REQUEST: Final = 200
 #: The partitions whose leaders are looked up in one step: some 50 µs.
 _PARTITIONS_OF_STEP: Final = 50
+
+
+class _Answer(NamedTuple):
+    """The answer of a leader, and when it has arrived, in seconds of the monotonic clock."""
+
+    end_offset: int
+    at_s: float
 
 
 class EndOffsets:
@@ -54,8 +69,11 @@ class EndOffsets:
         self._address_of = address_of
         #: What the last page has asked for and no replica here has.
         self._missed: set[TopicPartition] = set()
-        #: What leaders have answered for the present page.
-        self._answered: dict[TopicPartition, int] = {}
+        #: The ends that leaders have answered, of the partitions that the last page has asked for, and when.
+        self._answered: dict[TopicPartition, _Answer] = {}
+        #: The requests in progress, at most one for each leader, and the leaders that have not answered in time.
+        self._asking: dict[Address, asyncio.Task[None]] = {}
+        self._silent: set[Address] = set()
 
     def get(self, at: TopicPartition) -> int | None:
         """The high watermark of a partition; None: not known now."""
@@ -63,25 +81,37 @@ class EndOffsets:
         if partition is not None:
             return partition.log.offsets.high_watermark
         self._missed.add(at)
-        return self._answered.get(at)
+        answer = self._answered.get(at)
+        return None if answer is None else answer.end_offset
 
     async def refresh(self) -> None:
-        """Ask the leaders for what the last page has missed; returns when they have answered, or after TIMEOUT_S."""
-        missed, self._missed, self._answered = self._missed, set(), {}
+        """Ask the leaders for what the last page has missed; returns after their answers, or after WAIT_S."""
+        missed, self._missed = self._missed, set()
         by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
         await in_turns(self._runtime, self._group(missed, by_leader))
-        asking: list[Awaitable[None]] = [
-            self._ask(address, wanted)
-            for leader, wanted in by_leader.items()
-            if (address := self._address_of(leader)) is not None
-        ]
-        if asking:
-            await asyncio.gather(*asking)
+        awaited = {}
+        for leader, wanted in by_leader.items():
+            address = self._address_of(leader)
+            if address is None or address in self._asking:
+                continue
+            asking = self._runtime.create_task(self._ask(address, wanted), name="metrics-end-offsets")
+            self._asking[address] = asking
+            if address not in self._silent:
+                awaited[address] = asking
+        if awaited:
+            await asyncio.wait(awaited.values(), timeout=WAIT_S)
+        self._silent.update(address for address, asking in awaited.items() if not asking.done())
 
     def _group(
         self, missed: Collection[TopicPartition], by_leader: defaultdict[int, list[TopicPartition]]
     ) -> Iterator[None]:
+        """Find the leaders of partitions, and keep the answers that are not too old."""
+        before, self._answered = self._answered, {}
+        oldest_s = self._runtime.monotonic() - KEPT_S
         for number, at in enumerate(missed, start=1):
+            answer = before.get(at)
+            if answer is not None and answer.at_s > oldest_s:
+                self._answered.setdefault(at, answer)
             image = self._replicas.metadata.partition(at)
             if image is not None and image.leader is not None:
                 by_leader[image.leader].append(at)
@@ -100,15 +130,23 @@ class EndOffsets:
                 response = await self._client.request(
                     address, ApiKey.LIST_OFFSETS, request, timeout_s=timeout_s
                 )
+                answered_s = self._runtime.monotonic()
                 for topic in response.topics:
                     for row in topic.partitions:
                         if row.error_code == ErrorCode.none:
-                            self._answered[TopicPartition(topic.name, row.partition_index)] = row.offset
+                            at = TopicPartition(topic.name, row.partition_index)
+                            self._answered[at] = _Answer(row.offset, answered_s)
+            self._silent.discard(address)
         except (Disconnected, TimeoutError, KafkaError, OSError) as error:
             logger.debug("%s:%d has not answered where its partitions end: %s", *address, error)
+            self._silent.add(address)
+        finally:
+            self._asking.pop(address, None)
 
     async def close(self) -> None:
         """Close the connections to leaders."""
+        for asking in list(self._asking.values()):
+            asking.cancel()
         await self._client.close()
 
 

@@ -97,7 +97,14 @@ class MetricsRole:
         self._fetches = node_metrics.fetches_of(stats)
         self._add(TopicTable(stats))
         self._add(ReplicaTable(broker.replicas, role.fetchers.lag))
-        self._add(GroupTable(broker.runtime, broker.groups, self._end_offsets_of(role).get))
+        self._add(
+            GroupTable(
+                broker.runtime,
+                broker.groups,
+                self._end_offsets_of(role).get,
+                max_rows=self._config.get("metrics.groups.max.rows"),
+            )
+        )
         self._client_metrics = ClientMetricsTable(
             broker.client_metrics, broker.client_series, broker.runtime.now_ms
         )

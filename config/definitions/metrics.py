@@ -1,7 +1,7 @@
 """Metrics, the samples by which quotas are measured, and the subscriptions of client metrics (KIP-714).
 
-Names, types, defaults and bounds are Kafka 4.3.1's, except for `metrics.listeners`, `metrics.names` and
-`metrics.clients.max.series`, which Kafka does not have: its metrics are read by JMX.
+Names, types, defaults and bounds are Kafka 4.3.1's, except for `metrics.listeners`, `metrics.names`,
+`metrics.clients.max.series` and `metrics.groups.max.rows`, which Kafka does not have: its metrics are read by JMX.
 """
 
 from ottla.config.config_def import ConfigKey
@@ -32,6 +32,10 @@ KEYS = (
     ConfigKey("metrics.clients.max.series", INT, 0,
               "The number of series of clients' metrics that are shown on /metrics (KIP-714, docs/METRICS.md); "
               "0: none are shown, and clients push only where a subscription exists.",
+              LOW, check=AT_LEAST_0),
+    ConfigKey("metrics.groups.max.rows", INT, 10_000,
+              "The number of groups, of their topics and of their committed offsets of which /metrics has a row, each; "
+              "the sums over a topic are complete, and ottla_group_rows_left_out counts the others.",
               LOW, check=AT_LEAST_0),
     ConfigKey("metrics.num.samples", INT, 2,
               "Samples kept for metrics that are computed over time.",

@@ -31,8 +31,7 @@ class LogProgress:
         #: Milliseconds for each record of a batch, from its append to its commit.
         self.commit_ms = WindowedSum(monotonic)
         self.commit_max_ms = WindowedMax(monotonic)
-        #: (end offset, number of records, time of the append) of batches that are not committed, in their order; at most
-        #: MAX_TIMED.
+        #: (end offset, number of records, time of the append) of batches that are not committed; at most MAX_TIMED.
         self._uncommitted: deque[tuple[int, int, float]] = deque()
 
     def observe(self, role: Role, end_offset: int) -> None:

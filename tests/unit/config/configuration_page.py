@@ -31,7 +31,8 @@ _OPENING = """\
 
 Names, types, defaults, bounds and synonyms of all configurations are Apache Kafka 4.3.1's
 (`max.decompressed.message.bytes` is 4.4's), and a `server.properties` file of Kafka loads unchanged; \
-only `metrics.listeners`, `metrics.names` and `metrics.clients.max.series` ([METRICS.md](METRICS.md)),
+only `metrics.listeners`, `metrics.names`, `metrics.clients.max.series` and `metrics.groups.max.rows` \
+([METRICS.md](METRICS.md)),
 `remote.log.storage.manager.process.enable`, \
 `remote.log.manager.transfer.deadline.ms` and the four `leader.election.*` of brokers
 and topics ([KIP-1303](kips/KIP-1303.md)) are not Kafka's. Every configuration that

@@ -113,14 +113,20 @@ the active controller. Labels are `topic`, `partition` and `consumergroup`.
 
 A coordinator knows the end of a partition of which it has a replica; \
 as a follower it knows the high watermark as of its last Fetch.
-The ends of other partitions are asked of their leaders before a page is written (ListOffsets, for at most a second), \
-so that each of
-them appears on the second page that needs it, and no request is sent while no page is read. \
-Where a leader does not answer,
-`kafka_consumergroup_lag` of its partitions is missing, and so is the sum of their topic: \
+The ends of other partitions are asked of their leaders before a page is written (ListOffsets), \
+so that each of them appears on
+the second page that needs it, and no request is sent while no page is read. \
+A page waits for answers 0.2 s at most, and not for a leader
+that has not answered the last time: it shows the ends of its last answer for a minute. \
+Then `kafka_consumergroup_lag` of its
+partitions is missing, and so is the sum of their topic: \
 the recording rule `ottla:consumergroup_lag` of
 the shipped rules ([OPERATING](OPERATING.md#dashboards-and-alerts)) joins the committed offset and the leader's \
 `kafka_topic_partition_current_offset`.
+
+`metrics.groups.max.rows` (10,000) bounds the number of groups, of their topics and of their committed offsets that \
+have rows. Beyond it, `ottla_group_rows_left_out` counts the others; the sums over a topic include them. \
+10,000 committed offsets are 2 MB of a page.
 """
 
 

@@ -118,9 +118,9 @@ class NodeWorld:
         await self.client.close()
         await self.node.stop()
 
-    def run(self, scenario):
+    def run(self, scenario, **settings):
         async def main():
-            await self.start()
+            await self.start(**settings)
             await scenario()
             await self.stop()
 
@@ -231,6 +231,26 @@ def test_lag_and_partitions_under_the_names_of_kafka_exporter(world):
         assert page(f"{lag}_sum", consumergroup="g", topic="a") == 7
 
     world.run(scenario)
+
+
+def test_the_rows_of_groups_are_bounded_and_their_sums_complete(world):
+    async def scenario():
+        await world.create("a", partitions=5)
+        await world.commit("g", {("a", partition): partition for partition in range(5)})
+        await world.commit("h", {("a", 0): 1})
+        page = await world.scrape()
+        rows = [key for key in page.samples if key[0] == "kafka_consumergroup_current_offset"]
+        assert len(rows) == 2
+        sums = {
+            dict(labels)["consumergroup"]: value
+            for (name, labels), value in page.samples.items()
+            if name == "kafka_consumergroup_current_offset_sum"
+        }
+        assert sums == {"g": 0 + 1 + 2 + 3 + 4, "h": 1}
+        assert page("ottla_group_rows_left_out") == 4
+        assert page("kafka_coordinator_group_groupmetadatamanager_numoffsets") == 6
+
+    world.run(scenario, metrics_groups_max_rows=2)
 
 
 def test_what_waits_is_counted_until_its_deadline(world):

@@ -52,7 +52,7 @@ def test_the_rows_of_a_page_are_freed_in_turns():
     runtime = SimulatedRuntime(seed=1)
 
     async def scenario():
-        found = GroupPass(runtime)
+        found = GroupPass(runtime, 50_000)
         found.offsets += [Row({}, 0, 0) for _ in range(50_000)]
         gc.collect()
         del found
