@@ -16,11 +16,15 @@ import os
 import re
 import secrets
 import socket
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pytest
@@ -47,8 +51,27 @@ _MAX_LINES: Final = 500
 _BEGAN: Final = pytest.StashKey[float]()
 
 
+class _PlainImport(MetaPathFinder):
+    """Imports the modules of this package as they were compiled when it was installed.
+
+    pytest would rewrite the assertions of every module of a distribution that has a plug-in: two seconds of a
+    processor for each run, and for each worker, where PYTHONDONTWRITEBYTECODE is set.
+    """
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a module of this package; None for others."""
+        return PathFinder.find_spec(name, path, target) if name.startswith("ottla.") else None
+
+
+_PLAIN_IMPORT: Final = _PlainImport()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options --ottla-..., and the settings of pytest.ini and pyproject.toml."""
+    if _PLAIN_IMPORT not in sys.meta_path:
+        sys.meta_path.insert(0, _PLAIN_IMPORT)
     group = parser.getgroup("ottla", "Ottla, a Kafka broker")
     group.addoption(
         "--ottla-scope",
@@ -85,6 +108,12 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if config.getini("ottla_aliases"):
         config.pluginmanager.register(_Aliases(), "ottla-aliases")
+
+
+def pytest_unconfigure() -> None:
+    """Leave imports as they were."""
+    if _PLAIN_IMPORT in sys.meta_path:
+        sys.meta_path.remove(_PLAIN_IMPORT)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -198,6 +227,26 @@ class _LogLines(logging.Handler):
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Note when the test begins."""
     item.stash[_BEGAN] = time.time()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """End the faults of `ottla_broker` that a test has armed and left; one that was never met fails the test.
+
+    They would meet the tests behind it. Faults of fixtures stay, until these end them.
+    """
+    broker = getattr(item, "funcargs", {}).get("ottla_broker")
+    if broker is None or not hasattr(
+        broker, "end_faults"
+    ):  # another fixture's value, or a cluster that has no faults
+        return (yield)
+    before = broker.present_faults()
+    has_passed = False
+    try:
+        yield
+        has_passed = True
+    finally:
+        broker.end_faults(but=before, verify=has_passed)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -91,9 +91,12 @@ def test_an_external_cluster_and_nothing_that_is_not_asked_for(run):
             "def test_it(ottla_broker, ottla_topic):\n"
             "    assert ottla_broker.values('there') == [b'x']\n"
             "    ottla_broker.produce(ottla_topic, 'y')\n"
+            "def test_the_package_is_not_rewritten():\n"
+            "    import ottla.testing.broker as module\n"
+            "    assert type(module.__loader__).__name__ == 'SourceFileLoader'\n"
         )
         output = run(tests=tests, OTTLA_BOOTSTRAP_SERVERS=broker.bootstrap_servers)
-        assert "2 passed" in output
+        assert "3 passed" in output
         assert broker.topics() == ["there"]
 
 
@@ -104,10 +107,19 @@ def test_settings_aliases_and_a_clean_broker(run):
         "    assert len(kafka_broker.end_offsets('auto')) == 3\n"
         "def test_second(ottla_clean):\n"
         "    assert ottla_clean.topics() == []\n"
+        "def test_that_leaves_faults(ottla_broker):\n"
+        "    ottla_broker.disk.slow(0.001)\n"
+        "    ottla_broker.delay_on('FETCH', 1).every_time()\n"
+        "    ottla_broker.produce('t', 'x')\n"
+        "def test_behind_it(ottla_broker):\n"
+        "    assert ottla_broker.present_faults() == set()\n"
     )
-    assert "2 passed" in run(
+    output = run(
         "--ottla-process", tests=tests, ini="ottla_aliases = true\nottla_config =\n  num.partitions=3\n"
     )
+    assert "1 failed, 3 passed" in output
+    assert "FAILED test_it.py::test_that_leaves_faults" in output
+    assert "delay_on(FETCH, 1) was armed, and none of the 0 requests" in output
 
 
 def test_a_broker_that_cannot_start_fails_the_test_with_its_sentence(run):
