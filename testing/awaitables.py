@@ -3,16 +3,28 @@
     class Awaitables(AwaitableMethods):
         values = AwaitableOf(ClusterMethods.values)     # await broker.aio.values("orders") -> list[bytes | None]
 
-Each call runs in a thread, so that the caller's loop goes on. A test holds these classes equal to the plain methods.
+Each call runs in a thread, so that the caller's loop goes on: asyncio's, or trio's with anyio. A test holds these
+classes equal to the plain methods.
 """
 
 import asyncio
+import importlib
 from collections.abc import Callable, Coroutine
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+async def in_a_thread(work: Callable[[], T]) -> T:
+    """Call a function in a thread, while the caller's loop goes on: that of asyncio, or of trio."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:  # a loop that is not asyncio's
+        found: T = await importlib.import_module("trio").to_thread.run_sync(work)
+        return found
+    return await asyncio.to_thread(work)
 
 
 class AwaitableMethods:
@@ -45,6 +57,6 @@ class AwaitableOf(Generic[P, T]):
         method: Callable[P, T] = getattr(aio.methods, self._name)
 
         async def awaited(*args: P.args, **named: P.kwargs) -> T:
-            return await asyncio.to_thread(partial(method, *args, **named))
+            return await in_a_thread(partial(method, *args, **named))
 
         return update_wrapper(awaited, method)

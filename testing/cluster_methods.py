@@ -12,7 +12,7 @@ from ottla.broker.cluster_client.errors import ClusterError
 from ottla.broker.network.client import Address
 from ottla.protocol.types import TopicPartition
 from ottla.runtime.loop_thread import LoopThread
-from ottla.testing.awaitables import AwaitableMethods, AwaitableOf
+from ottla.testing.awaitables import AwaitableMethods, AwaitableOf, in_a_thread
 from ottla.testing.operations import PATIENCE_S, Operations
 from ottla.testing.records import Record
 
@@ -276,9 +276,9 @@ class Awaitables(AwaitableMethods):
         timeout_s: float = PATIENCE_S,
     ) -> AsyncIterator[list[Record]]:
         """Record what arrives in the topic within the `async with`; see `ClusterMethods.recording`."""
-        recording = await asyncio.to_thread(_Recording, self.cluster, topic, expected, timeout_s)
+        recording = await in_a_thread(lambda: _Recording(self.cluster, topic, expected, timeout_s))
         yield recording.arrived
-        await asyncio.to_thread(recording.end)
+        await in_a_thread(recording.end)
 
     @property
     def cluster(self) -> ClusterMethods:

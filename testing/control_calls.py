@@ -26,7 +26,7 @@ _PLAIN: Final = frozenset(
     {
         "advance", "create_topic", "delete_topic", "end_offsets", "expire_member", "groups", "heal", "isolate", "kill",
         "leader", "members", "pause", "reset", "restart", "resume", "start_offsets", "topics",
-        "wait_for_commit", "wait_until_stable",
+        "wait_for_commit", "wait_for_failure", "wait_until_stable",
     }
 )  # fmt: skip
 _FAULTS: Final = ("inject_error", "delay_on", "disconnect_on", "blackhole_client")
@@ -181,16 +181,9 @@ class ControlCalls:
         return {"struck": found.struck, "calls": found.struck, "is_armed": found.is_active}
 
     def _disarm(self, fault: int, verify: bool = False) -> Json:
-        found = self._faults.get(fault)
-        state = self._fault(fault)
-        if isinstance(found, Fault):
-            found.disarm()
-            self._broker.faults.forget(found)
-        elif found is not None:
-            found.heal()
-            owner = self._broker.disk if found.of(self._broker.disk) else self._broker.tier
-            owner.forget(found)
-        if verify and found is not None:
+        state, found = self._fault(fault), self._faults[fault]
+        found.end()
+        if verify:
             found.verify()
         return {**state, "is_armed": False}
 

@@ -1,6 +1,5 @@
 """A cluster that a test starts and stops, of one node or of several: its folder, its clock, and its use in a `with`."""
 
-import asyncio
 import shutil
 import tempfile
 from abc import abstractmethod
@@ -10,7 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from ottla.runtime.production import wall_clock_ms
-from ottla.testing.awaitables import AwaitableOf
+from ottla.testing.awaitables import AwaitableOf, in_a_thread
 from ottla.testing.cluster_methods import Awaitables, ClusterMethods
 from ottla.testing.in_process import NodeLife
 from ottla.testing.network import Clock
@@ -96,12 +95,12 @@ class ControlledCluster(ClusterMethods):
         self.stop()
 
     async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.start)
+        return await in_a_thread(self.start)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self.__exit__, kind, error, trace)
+        await in_a_thread(lambda: self.__exit__(kind, error, trace))
 
     @property
     def data_dir(self) -> Path:

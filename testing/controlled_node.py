@@ -6,7 +6,7 @@
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from typing import Final, Self
 
@@ -17,6 +17,7 @@ from ottla.testing.awaitables import AwaitableMethods, AwaitableOf
 from ottla.testing.disk import Disk
 from ottla.testing.faults import Fault, Faults
 from ottla.testing.in_process import NodeLife, Surroundings
+from ottla.testing.lasting_faults import LastingFault
 from ottla.testing.network import Clock, Network
 from ottla.testing.operations import PATIENCE_S
 from ottla.testing.segments import SegmentCopy, segments_of
@@ -129,6 +130,18 @@ class ControlledNode(ABC):
         """The reason, a sentence, for which the node has ended by itself since its last start; None: it has not."""
         return None if self._life is None else self._life.failure
 
+    def wait_for_failure(self, *, timeout_s: float = PATIENCE_S) -> str:
+        """Wait until the node has ended by itself, as it does when its disk fails, and return the reason, a sentence.
+
+        Raises ClusterError if it still runs then.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while (failure := self.failure) is None:
+            if time.monotonic() >= deadline_s:
+                raise ClusterError(f"The broker has not ended by itself (waited {timeout_s:g} s).")
+            time.sleep(_POLL_S)
+        return failure
+
     # -- faults -----------------------------------------------------------------------------------------
 
     def inject_error(self, api: str, error: str, *, client: str = "", strict: bool = True) -> Fault:
@@ -146,6 +159,18 @@ class ControlledNode(ABC):
     def blackhole_client(self, substring: str, *, strict: bool = True) -> Fault:
         """Leave the requests of a client without an answer: `Faults.blackhole_client`."""
         return self.faults.blackhole_client(substring, strict=strict)
+
+    def present_faults(self) -> set[Fault | LastingFault]:
+        """Return the faults that a reset would end: those that no `with` has ended."""
+        return {*self.faults.created, *self.disk.begun, *self.tier.begun}
+
+    def end_faults(self, *, but: Collection[Fault | LastingFault], verify: bool) -> None:
+        """End and forget all faults `but` some. With `verify`, raises FaultNeverStruck for one that was never met."""
+        with ExitStack() as checks:  # all of them, also behind one that raises
+            for fault in self.present_faults() - {*but}:
+                if verify and self._strict:
+                    checks.callback(fault.verify)
+                fault.end()
 
     # -- what it has ------------------------------------------------------------------------------------
 
@@ -212,6 +237,7 @@ class NodeAwaitables(AwaitableMethods):
     pause = AwaitableOf(ControlledNode.pause)
     resume = AwaitableOf(ControlledNode.resume)
     isolate = AwaitableOf(ControlledNode.isolate)
+    wait_for_failure = AwaitableOf(ControlledNode.wait_for_failure)
     heal = AwaitableOf(ControlledNode.heal)
     segments = AwaitableOf(ControlledNode.segments)
     inject_error = AwaitableOf(ControlledNode.inject_error)

@@ -121,6 +121,11 @@ class Fault:
         """Strike no further request; requests that it has kept waiting lose their connections."""
         self._faults.disarm(self)
 
+    def end(self) -> None:
+        """Disarm it; a reset does not check it any more."""
+        self.disarm()
+        self._faults.forget(self)
+
     def verify(self) -> None:
         """Raise FaultNeverStruck if it was never armed, or if no request has met it."""
         if not self.is_strict:
@@ -142,8 +147,7 @@ class Fault:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.disarm()
-        self._faults.forget(self)
+        self.end()
         if error is None:
             self.verify()
 
@@ -292,6 +296,12 @@ class Faults:
         fault = self._create(f"blackhole_client({substring!r})", silence, None, substring, strict)
         return fault
 
+    @property
+    def created(self) -> list[Fault]:
+        """The faults that were created since the last `reset`, and were not ended by a `with`."""
+        with self._lock:
+            return list(self._created)
+
     def reset(self, *, verify: bool = True) -> None:
         """Disarm and forget all faults. With `verify`, raises FaultNeverStruck for one that no request has met."""
         with self._lock:
@@ -392,7 +402,7 @@ def api_named(name: str | ApiKey) -> ApiKey:
     by_text = {each.name.replace("_", "").lower(): each for each in ApiKey}
     found = by_text.get(name.replace("_", "").lower())
     if found is None:
-        raise ValueError(f"There is no API {name!r}{_suggestion(name, (each.name for each in ApiKey))}.")
+        raise ValueError(f"There is no API {name!r}{_suggestion(name, (each.name for each in ApiKey))}")
     return found
 
 
@@ -403,14 +413,14 @@ def error_named(name: str | int) -> ErrorCode:
     found = ErrorCode.__members__.get(name.lower())
     if found is None:
         raise ValueError(
-            f"There is no error {name!r}{_suggestion(name, (each.name.upper() for each in ErrorCode))}."
+            f"There is no error {name!r}{_suggestion(name, (each.name.upper() for each in ErrorCode))}"
         )
     return found
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name.upper(), list(known), n=3)
-    return f": did you mean {' or '.join(near)}?" if near else ""
+    return f": did you mean {' or '.join(near)}?" if near else "."
 
 
 def _is_of_client(header: RequestHeader) -> bool:

@@ -37,15 +37,16 @@ class LastingFault:
         """Whether operations meet it."""
         return not self._is_ended
 
-    def of(self, faults: "LastingFaults") -> bool:
-        """Whether it is a fault of this disk or store."""
-        return self._faults is faults
-
     def heal(self) -> None:
         """End the fault; operations that it delays go on at once."""
         self._is_ended = True
         self.wake()
         self._faults.ended(self)
+
+    def end(self) -> None:
+        """Heal it; a reset does not check it any more."""
+        self.heal()
+        self._faults.forget(self)
 
     def verify(self) -> None:
         """Raise FaultNeverStruck if no operation has met it."""
@@ -79,8 +80,7 @@ class LastingFault:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.heal()
-        self._faults.forget(self)
+        self.end()
         if error is None:
             self.verify()
 
@@ -112,6 +112,12 @@ class LastingFaults:
         """Let everything fail, until `heal`."""
         self._failing = self.begin("fail", strict=strict)
         return self._failing
+
+    @property
+    def begun(self) -> list[LastingFault]:
+        """The faults that were begun since the last `reset`, and were not ended by a `with`."""
+        with self._lock:
+            return list(self._begun)
 
     def heal(self) -> None:
         """End all faults; operations that are delayed go on."""

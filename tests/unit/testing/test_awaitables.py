@@ -15,7 +15,7 @@ from ottla.testing.controlled_node import NodeAwaitables
 #: Methods that wait for nothing, and those that are not for tests.
 PLAIN = {
     "get_bootstrap_server", "config", "consumer_config", "kafka_python_config", "aiokafka_config",
-    "records_since", "close_operations", "let_go_on", "heal_stores",
+    "records_since", "present_faults", "end_faults", "close_operations", "let_go_on", "heal_stores",
 }  # fmt: skip
 OF_CLUSTERS = {"broker", "on_lost", "on_started"}
 OF_NODES = {"plan", "die", "expire_session", "regards_as_fenced", "reset_faults"}

@@ -103,7 +103,7 @@ def test_the_recipe_of_a_slow_consumer(names):
 def test_the_recipe_of_a_full_disk(names):
     broker = names["broker"]
     broker.produce("orders", "before")
-    text = block("disk.fill()").replace("    ...\n", "    fill()\n    while broker.is_running: pass\n")
+    text = block("disk.fill()").replace("    ...\n", "    fill()\n")
     assert "fill()" in text
     names["fill"] = lambda: filling(broker)
     exec(compile(text, str(GUIDE), "exec"), names)

@@ -70,8 +70,8 @@ def test_lives_and_time(broker):
     assert broker.values("t") == []
     with broker.disk.fill(), pytest.raises(ClusterError):
         broker.produce("t", "y")
-    wait_for(lambda: not broker.is_running)
-    assert "No space left on device" in broker.failure
+    assert "No space left on device" in broker.wait_for_failure()
+    assert not broker.is_running
     broker.start()
     assert broker.failure is None
 
