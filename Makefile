@@ -10,12 +10,14 @@ export KAFKA
 #: Where `make run` serves metrics; METRICS= for none.
 METRICS ?= http://127.0.0.1:9404
 SEEDS ?= 500
+#: Where `make site` writes.
+SITE ?= site
 
 # Python keeps what it has compiled, in any environment: else pytest rewrites 5,000 asserts in each worker of each run.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-test setup-bench test check lint types unit fuzz sim crash compat oracle spark bench-smoke bench figures lock messages clean
+.PHONY: help run setup setup-test setup-bench test check lint types unit fuzz sim crash compat oracle spark bench-smoke bench figures site lock messages clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -101,6 +103,9 @@ bench: setup-test ## side by side with Apache Kafka on this machine; the report 
 
 figures: setup-test ## write README's tables from the latest results in bench/results
 	$(BIN)/python -m ottla.bench.readme
+
+site: setup ## the stories of tests/scenario as a static site, in SITE (./site)
+	$(BIN)/ottla docs build $(SITE)
 
 lock: setup-test ## pin the requirements again, by version and hash
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/run.in -o requirements/run.lock

@@ -32,6 +32,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "groups": ("ottla.broker.cli.admin.groups_command", "groups"),
         "info": ("ottla.broker.cli.storage", "show_info"),
         "partitions": ("ottla.broker.cli.partitions.command", "partitions"),
+        "play": ("ottla.stories.play_command", "play"),
         "produce": ("ottla.broker.cli.records.produce_command", "produce"),
         "random-uuid": ("ottla.broker.cli.storage", "random_uuid"),
         "test-broker": ("ottla.testing.command", "start_test_broker"),

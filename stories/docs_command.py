@@ -6,6 +6,7 @@ import click
 
 from ottla.broker.cli.command_group import CommandGroup
 from ottla.stories import site
+from ottla.stories.quiet import quiet
 from ottla.stories.traces import all_traces
 
 
@@ -21,6 +22,7 @@ def build(directory: Path) -> None:
 
     It works from the folder itself (open DIR/index.html), and from any web server; it needs no broker and no network.
     """
+    quiet()
     traces = all_traces()
     size = site.build(directory, traces)
     click.echo(f"{directory}: {len(traces)} stories, {size / 1_000_000:.1f} MB")

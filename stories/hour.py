@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ottla.stories.trace import Step
-
 FILE: Final = Path(__file__).parent / "hour.toml"
 
 #: A lesson, or a pause, as the file has it.
@@ -22,8 +20,8 @@ class BadHour(ValueError):
     """The file does not fit the stories."""
 
 
-def lessons(stories: Mapping[str, Sequence[Step]], text: str | None = None) -> list[dict[str, Any]]:
-    """Return the lessons of the file, or of `text`; BadHour if one does not fit the steps of its story."""
+def lessons(stories: Mapping[str, Sequence[str]], text: str | None = None) -> list[dict[str, Any]]:
+    """Return the lessons of the file, or of `text`; BadHour if one does not fit the commands of its story."""
     if text is None:
         text = FILE.read_text(encoding="utf-8") if FILE.is_file() else ""
     found: list[dict[str, Any]] = tomllib.loads(text).get("hour", [])
@@ -32,7 +30,7 @@ def lessons(stories: Mapping[str, Sequence[Step]], text: str | None = None) -> l
     return found
 
 
-def _faults(lesson: Table, stories: Mapping[str, Sequence[Step]]) -> Iterator[str]:
+def _faults(lesson: Table, stories: Mapping[str, Sequence[str]]) -> Iterator[str]:
     name = lesson["story"]
     if name not in stories:
         yield f"{name} is no story"
@@ -46,7 +44,7 @@ def _faults(lesson: Table, stories: Mapping[str, Sequence[Step]]) -> Iterator[st
         step = pause["step"]
         if not 1 <= step < until:
             yield f"{name}: the answer to the question of step {step} is in no step that is played"
-        elif steps[step - 1].command != pause["command"]:
-            yield f"{name}: step {step} is {steps[step - 1].command!r}, and not {pause['command']!r}"
+        elif steps[step - 1] != pause["command"]:
+            yield f"{name}: step {step} is {steps[step - 1]!r}, and not {pause['command']!r}"
         if not 0 <= pause["right"] < len(pause["answers"]):
             yield f"{name}: right={pause['right']} is none of the answers of step {step}"

@@ -11,7 +11,7 @@ from typing import Final
 
 from ottla import web
 from ottla.stories.trace import Index, Trace, to_json
-from ottla.stories.traces import index_of
+from ottla.stories.traces import index
 
 #: The page of the player; the files of a broker's live page, which a site without a broker has not.
 _PAGE: Final = "play.html"
@@ -20,14 +20,19 @@ _LIVE: Final = "live"
 
 def trace_files(trace: Trace) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the content of a trace's files."""
-    data = _json(trace)
+    data = as_json(trace)
     yield f"traces/{trace.name}.json", data
-    yield f"traces/{trace.name}.js", f"ottla.traces[{json.dumps(trace.name)}] = ".encode() + data + b";\n"
+    yield f"traces/{trace.name}.js", assigned(trace.name, data)
 
 
-def index_files(index: Index) -> Iterator[tuple[str, bytes]]:
+def assigned(name: str, data: bytes) -> bytes:
+    """Return the script that gives the player a trace."""
+    return f"ottla.traces[{json.dumps(name)}] = ".encode() + data + b";\n"
+
+
+def index_files(found: Index) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the content of the index's files."""
-    data = _json(index)
+    data = as_json(found)
     yield "traces/index.json", data
     yield "traces/index.js", b"ottla.index = " + data + b";\n"
 
@@ -43,7 +48,7 @@ def site_files(traces: Sequence[Trace]) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the content of every file of the site."""
     for name, _, data in player_files():
         yield name, data
-    yield from index_files(index_of(traces))
+    yield from index_files(index())
     for trace in traces:
         yield from trace_files(trace)
 
@@ -58,5 +63,6 @@ def build(directory: Path, traces: Sequence[Trace]) -> int:
     return size
 
 
-def _json(value: Trace | Index) -> bytes:
+def as_json(value: Trace | Index) -> bytes:
+    """Return a trace, or the index, as JSON in one line of ASCII, which is an expression of JavaScript, too."""
     return json.dumps(to_json(value), separators=(",", ":")).encode()

@@ -1,6 +1,6 @@
 """The trace of a story with its planted bugs, and the index of all."""
 
-from collections.abc import Sequence
+from functools import cache
 
 from ottla.stories import catalog, planting, script
 from ottla.stories.catalog import Story
@@ -11,38 +11,41 @@ from ottla.stories.trace import Entry, Index, Trace
 
 def trace_of(story: Story) -> Trace:
     """Play a story, and once more with each bug that it shows."""
-    steps = record(story.text, story.new_stage())
-    bugs = planting.bugs_of(story.name)
-    return Trace(
-        name=story.name,
-        title=story.title,
-        kips=script.kips(story.text),
-        text=story.text,
-        steps=steps,
-        planted=[planting.planted(story.name, story.text, bug) for bug in bugs],
-    )
+    trace = trace_of_text(story.name, story.text)
+    trace.planted = [planting.planted(story.name, story.text, bug) for bug in planting.bugs_of(story.name)]
+    return trace
 
 
-def index_of(traces: Sequence[Trace], *, run: str | None = None) -> Index:
-    """Return the index of these traces."""
-    by_name = {trace.name: trace.steps for trace in traces}
+def trace_of_text(name: str, text: str) -> Trace:
+    """Play a text, whether it is a story's own or a changed one, on the stage of the story's room."""
+    story = Story(name, text)
+    title = story.title
+    steps = record(text, story.new_stage())
+    return Trace(name=name, title=title, kips=script.kips(text), text=text, steps=steps)
+
+
+def index(*, run: str | None = None) -> Index:
+    """Return the index of all stories, none of which is played for that; `run`: where a text is posted to be played."""
+    stories = [catalog.story(name) for name in catalog.names()]
+    commands = {story.name: [each.text for each in script.commands(story.text)] for story in stories}
     return Index(
         stories=[
             Entry(
-                name=trace.name,
-                room=trace.name.partition("/")[0],
-                title=trace.title,
-                kips=trace.kips,
-                steps=len(trace.steps),
-                planted=[each.name for each in trace.planted],
+                name=story.name,
+                room=story.room,
+                title=story.title,
+                kips=script.kips(story.text),
+                steps=len(commands[story.name]),
+                planted=[bug.name for bug in planting.bugs_of(story.name)],
             )
-            for trace in traces
+            for story in stories
         ],
-        hour=lessons(by_name),
+        hour=lessons(commands),
         run=run,
     )
 
 
-def all_traces() -> list[Trace]:
-    """Return the traces of all stories."""
-    return [trace_of(catalog.story(name)) for name in catalog.names()]
+@cache
+def all_traces() -> tuple[Trace, ...]:
+    """Return the traces of all stories, which are played once."""
+    return tuple(trace_of(catalog.story(name)) for name in catalog.names())
