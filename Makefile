@@ -90,7 +90,7 @@ oracle: setup-test ## tests/compat against Apache Kafka itself, the oracle of ea
 	KAFKA_ORACLE=1 $(BIN)/python -m pytest -q -n 3 $(BY_FILE) tests/compat $(ARGS)
 
 spark: setup-bench ## what runs on Spark: generators, aggregation, reports in a browser, Spark's Kafka connector, ottla-tier
-	$(BIN)/python -m ottla.bench.components.fetch java kafka minio chromium
+	$(BIN)/python -m ottla.bench.components.fetch java kafka minio chromium axe
 	$(BIN)/python -m pytest -q -n 2 $(BY_FILE) tests/spark $(ARGS)
 
 bench-smoke: setup-bench ## `ottla bench run` on tiny loads, Ottla and Kafka; every record is counted (make spark runs it, too)

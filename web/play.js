@@ -13,6 +13,8 @@
   const main = document.getElementById("main");
   /** The story that is open: the same page shows all of its steps. */
   let open = null;
+  /** The address of the step that is shown, for as long as the browser does not have it. */
+  let pending = null;
   /** Changed stories, as they were run: they have no address of their own. */
   const changed = new Map();
 
@@ -32,7 +34,18 @@
     return `#${page === "lesson" ? `hour/${lesson}` : name}/${step}${planted ? `/${planted}` : ""}`;
   }
 
+  /**
+   * Steps are addresses, and not each one is a place to come back to. Browsers refuse hundreds of changes within seconds, which
+   * a slider makes: the last one counts.
+   */
+  function remember(address) {
+    clearTimeout(pending);
+    const here = location.hash;
+    pending = setTimeout(() => location.hash === here && history.replaceState(null, "", address), 100);
+  }
+
   async function show() {
+    clearTimeout(pending);
     const asked = route();
     for (const link of document.querySelectorAll("[data-page]")) {
       const isHere = link.dataset.page === (asked.page === "list" || asked.page === "story" ? "list" : "hour");
@@ -73,8 +86,7 @@
 
   function build(asked, key, trace, lesson) {
     const go = ({ step, planted }) => {
-      // Steps are addresses, and not each one is a place to come back to.
-      history.replaceState(null, "", address({ ...route(), ...open.asked, step, planted }));
+      remember(address({ ...open.asked, step, planted }));
       open.page.show({ step, planted });
     };
     const replay = (result) => {
@@ -90,7 +102,7 @@
         end: ottla.hour.end(asked.lesson),
       }),
     });
-    open = { key, page, trace, asked: { page: asked.page, name: trace.name, lesson: asked.lesson } };
+    open = { key, page, trace, go, asked: { page: asked.page, name: trace.name, lesson: asked.lesson } };
     main.replaceChildren(page.node);
     main.focus({ preventScroll: true });
     window.scrollTo(0, 0);
@@ -166,8 +178,7 @@
     const step = { ArrowRight: now.step + 1, ArrowLeft: now.step - 1 }[event.key];
     if (step === undefined || step < 1 || step > last) return;
     event.preventDefault();
-    history.replaceState(null, "", address({ ...open.asked, step, planted: now.planted }));
-    open.page.show({ step, planted: now.planted });
+    open.go({ step, planted: now.planted });
   }
 
   window.addEventListener("hashchange", show);

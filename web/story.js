@@ -37,7 +37,7 @@ globalThis.ottla ??= {};
         el("div", { class: "what" }, el("h2", { class: "command" }, visible(right.command)), comment && el("p", {}, visible(comment))),
         el("div", { class: kind }, runs.map((run) => pictureOf(run, at, columns))),
         rulesOf(right.events?.length > 0 ? right.events : bug?.steps[at]?.events ?? []),
-        runs.some((run) => run.steps[at]?.says?.length > 0) && el("div", { class: kind }, runs.map((run) => wordsOf(run, at, lanes))),
+        runs.some(({ steps }) => steps[at]?.says?.length > 0 || steps[at]?.messages?.length > 0) && el("div", { class: kind }, runs.map((run) => wordsOf(run, at, lanes))),
       ].filter(Boolean));
       text.mark(right.line);
       document.title = `${step}/${last} ${right.command} – ${trace.title}`;

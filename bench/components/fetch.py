@@ -1,10 +1,10 @@
 """Sets up programs for tests and benchmarks: Java, Maven, jars of Kafka and of Spark's connector, Go, MinIO,
-Chromium.
+Chromium, axe-core.
 
-    python -m ottla.bench.components.fetch [java|kafka|minio|spark|chromium]...
+    python -m ottla.bench.components.fetch [java|kafka|minio|spark|chromium|axe]...
 
-Without names: what the compat tests need, which is all but Spark's connector and Chromium. The release of Kafka is
-the one of `KAFKA` in the environment, by default `DEFAULT_KAFKA_VERSION`.
+Without names: what the compat tests need, which is all but Spark's connector, Chromium and axe-core. The release of
+Kafka is the one of `KAFKA` in the environment, by default `DEFAULT_KAFKA_VERSION`.
 Everything is stored in a cache outside the project (`$XDG_CACHE_HOME/ottla`, by default ~/.cache/ottla) and
 is fetched once. A missing requirement is an error that names it; nothing is skipped.
 """
@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,8 @@ _HERE = Path(__file__).parent
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
 #: Spark's Kafka connector for the PySpark of requirements/bench.in.
 SPARK_JARS = _CACHE / "spark-4.2.0-kafka"
+#: The jar that axe-core's script is in.
+AXE = _CACHE / "axe-4.10.1"
 
 
 class MissingRequirement(Exception):
@@ -76,6 +79,17 @@ def minio() -> Path:
 def chromium() -> str:
     """Return the browser in which tests open reports."""
     return _command("chromium", debian_package="chromium")
+
+
+def axe() -> Path:
+    """Return the script of axe-core, which judges in a browser how accessible a page is."""
+    _download("axe", AXE)
+    script = AXE / "axe.min.js"
+    if not script.exists():
+        [jar] = AXE.glob("*.jar")
+        with zipfile.ZipFile(jar) as archive:
+            script.write_bytes(archive.read(script.name))
+    return script
 
 
 def _download(name: str, folder: Path) -> bool:
@@ -137,6 +151,7 @@ _WAYS: dict[str, Callable[[], str | Path]] = {
     "minio": minio,
     "spark": spark_jars,
     "chromium": chromium,
+    "axe": axe,
 }
 
 if __name__ == "__main__":

@@ -1,0 +1,233 @@
+"""The player in a real browser, from a folder on a disk: every story to its end and back, for all eyes and hands."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ottla.bench.components import fetch
+from ottla.stories import site, traces
+from tests.harness.chromium import Browser
+
+#: Plays the open story to its end and back; returns what was shown of each step, and the command at the end.
+_PLAY = """
+(() => {
+  const texts = (selector, within = document) => [...within.querySelectorAll(selector)].map((each) => each.textContent);
+  const [first, back, next] = document.querySelectorAll(".controls button");
+  const seen = [];
+  for (;;) {
+    seen.push({
+      command: texts(".command")[0], line: texts(".listing [aria-current]")[0], printed: texts(".printed li"),
+      messages: texts(".message .says"),
+      logs: [...document.querySelectorAll(".replica")].map((row) => [
+        texts(".who b", row)[0], texts(".cell:not(.remote, .gone)", row), texts(".after .epoch", row).join(" "),
+      ]),
+    });
+    if (next.disabled) break;
+    next.click();
+  }
+  while (!back.disabled) back.click();
+  return { seen, begin: texts(".command")[0] };
+})()
+"""
+_MARKUP = "<img src=x onerror='document.title=`harm`'>\N{RIGHT-TO-LEFT OVERRIDE}\x07"
+
+
+@pytest.fixture(scope="module")
+def stories():
+    return {trace.name: trace for trace in traces.all_traces()}
+
+
+@pytest.fixture(scope="module")
+def page(stories, tmp_path_factory) -> Path:
+    return write_site(tmp_path_factory.mktemp("site"), list(stories.values()))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as started:
+        yield started
+
+
+def write_site(folder, found) -> Path:
+    site.build(folder, found)
+    return folder / "index.html"
+
+
+def go(browser, page, fragment, *, width=1280, is_dark=False):
+    browser.open("about:blank", width=width)  # another fragment alone would not load the page anew
+    browser.open(f"{page.as_uri()}#{fragment}", width=width, is_dark=is_dark)
+    browser.wait_for("document.querySelector('h1') !== null")
+
+
+def shown_logs(step):
+    """Of each replica or node: its name, its records and its checkpoint, as text."""
+    return [
+        [
+            each.name,
+            [f"{cell.value}e{cell.epoch}" for cell in each.cells],
+            " ".join(f"e{epoch}@{start}" for epoch, start in getattr(each, "epochs", [])),
+        ]
+        for each in step.replicas or step.nodes or []
+    ]
+
+
+def test_every_story_is_played_to_its_end_and_back(browser, page, stories):
+    browser.complaints.clear()
+    browser.requests.clear()
+    for name, trace in stories.items():
+        go(browser, page, name)
+        browser.wait_for(f"document.querySelector('.story h1')?.textContent === {trace.title!r}")
+        played = browser.evaluate(_PLAY)
+        lines = trace.text.splitlines()
+        assert [
+            (each["command"], each["line"], each["printed"], each["messages"], each["logs"])
+            for each in played["seen"]
+        ] == [
+            (
+                step.command,
+                lines[step.line - 1],
+                step.says,
+                [each.line for each in step.messages],
+                shown_logs(step),
+            )
+            for step in trace.steps
+        ], name
+        assert played["begin"] == trace.steps[0].command
+    assert browser.complaints == []
+    assert [url for url in browser.requests if not url.startswith("file:")] == []
+
+
+def test_every_planted_bug_is_seen_as_a_difference(browser, page, stories):
+    bugs = [(name, bug) for name, trace in stories.items() for bug in trace.planted]
+    assert len(bugs) >= 5
+    for name, bug in bugs:
+        go(browser, page, f"{name}/{len(bug.steps)}/{bug.name}")
+        browser.wait_for("document.querySelectorAll('.compared .run').length >= 2")
+        assert bug.outcome in browser.evaluate("document.querySelector('.outcome').textContent")
+        counts = browser.evaluate(
+            """(() => { const counts = []; for (let at = 0; at < 1000; at += 1) {
+              counts.push(document.querySelectorAll('.differs, .printed .other').length);
+              const back = document.querySelectorAll('.controls button')[1];
+              if (back.disabled) return counts;
+              back.click();
+            } })()"""
+        )
+        assert max(counts) > 0, (name, bug.name)
+        assert counts[-1] == 0, "both runs begin alike"
+
+
+COMPARED = "lineage/scenario_2/17/truncates_to_high_watermark"
+FRAGMENTS = ["", "hour", "hour/1", "hour/1/7", "tiering/unclean_election/23", COMPARED]
+_AXE = """
+axe.run({ resultTypes: ["violations"] }).then(({ violations }) =>
+  violations.map(({ id, nodes }) => [id, nodes.map((node) => node.html)]))
+"""
+
+
+@pytest.mark.parametrize(("width", "is_dark", "fragments"), [
+    (1280,  False, FRAGMENTS),
+    (360,   True,  FRAGMENTS),
+    (1280,  True,  [COMPARED]),
+    (360,   False, [COMPARED]),
+])  # fmt: skip
+def test_everybody_can_read_and_reach_everything(browser, page, width, is_dark, fragments):
+    axe = fetch.axe().read_text()
+    for fragment in fragments:
+        go(browser, page, fragment, width=width, is_dark=is_dark)
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width, fragment
+        browser.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+        browser.evaluate(axe)
+        assert browser.evaluate(_AXE) == [], fragment
+
+
+def test_arrow_keys_and_the_slider_are_steps(browser, page):
+    go(browser, page, "lineage/scenario_1/3")
+    for key, step in (("ArrowRight", 4), ("ArrowRight", 5), ("ArrowLeft", 4)):
+        browser.press(key)
+        browser.wait_for(f"location.hash === '#lineage/scenario_1/{step}'")
+    browser.evaluate("document.querySelector('input[type=range]').focus()")
+    browser.evaluate(
+        "document.activeElement.value = 9; document.activeElement.dispatchEvent(new Event('input'))"
+    )
+    assert browser.evaluate("document.querySelector('.step').textContent") == "Step 9 of 16"
+    browser.wait_for("location.hash === '#lineage/scenario_1/9'")
+
+
+def test_a_question_is_answered_in_the_next_step(browser, page):
+    go(browser, page, "hour/1/7")
+    assert browser.evaluate("document.querySelector('.question button').disabled")
+    browser.evaluate("document.querySelectorAll('.question input')[0].click()")
+    browser.evaluate("document.querySelector('.question button').click()")
+    browser.wait_for("location.hash === '#hour/1/8'")
+    answer = browser.evaluate("document.querySelector('.answer.wrong').textContent")
+    assert "You have said: m1 only" in answer
+    assert "No: m1 and m2" in answer
+
+
+def test_every_lesson_of_the_hour_has_its_questions(browser, page):
+    lessons = traces.hour()
+    assert len(lessons) >= 6
+    for number, lesson in enumerate(lessons, start=1):
+        go(browser, page, f"hour/{number}")
+        browser.wait_for("document.querySelectorAll('.before p').length === 3")
+        for pause in lesson["pauses"]:
+            go(browser, page, f"hour/{number}/{pause['step']}")
+            browser.wait_for(
+                f"document.querySelector('.step')?.textContent.startsWith('Step {pause['step']} ')"
+            )
+            assert browser.evaluate("document.querySelector('.command').textContent") == pause["command"]
+            assert browser.evaluate("document.querySelectorAll('.question input').length") == len(
+                pause["answers"]
+            )
+
+
+def test_a_message_opens_to_its_fields_and_its_bytes(browser, page, stories):
+    step = next(at for at, each in enumerate(stories["lineage/scenario_1"].steps, start=1) if each.messages)
+    message = stories["lineage/scenario_1"].steps[step - 1].messages[0]
+    go(browser, page, f"lineage/scenario_1/{step}")
+    browser.evaluate("document.querySelector('.message').open = true")
+    browser.wait_for("document.querySelector('.inside') !== null")
+    shown = browser.evaluate("document.querySelector('.inside').textContent")
+    assert f"{message.api} {message.kind} version {message.version}" in shown
+    assert all(name in shown for name in message.fields)
+    hexadecimal = browser.evaluate("document.querySelector('.hex').textContent")
+    assert message.frame[:32] == "".join(hexadecimal.split("\n")[0].split()[1:17])
+
+
+def test_markup_and_invisible_letters_are_text(stories, tmp_path):
+    trace = stories["lineage/scenario_1"]
+    step = trace.steps[3]
+    odd = replace(
+        step,
+        command=_MARKUP,
+        comment=_MARKUP,
+        says=[_MARKUP],
+        messages=[replace(step.messages[0], line=_MARKUP, fields={_MARKUP: _MARKUP})],
+        events=[replace(each, line=_MARKUP, rule=_MARKUP) for each in step.events],
+        replicas=[
+            replace(each, name=_MARKUP, cells=[replace(cell, value=_MARKUP) for cell in each.cells])
+            for each in step.replicas
+        ],
+    )
+    page = write_site(
+        tmp_path, [replace(trace, title=_MARKUP, text=_MARKUP, kips=[_MARKUP], steps=[odd], planted=[])]
+    )
+    with Browser() as browser:
+        go(browser, page, trace.name)
+        browser.wait_for("document.querySelector('.story') !== null")
+        browser.evaluate("document.querySelector('.message').open = true")
+        browser.wait_for("document.querySelector('.inside') !== null")
+        assert browser.evaluate("document.querySelectorAll('img').length") == 0
+        shown = browser.evaluate("document.body.innerText")
+        assert "<img src=x" in shown
+        assert not set("\N{RIGHT-TO-LEFT OVERRIDE}\x07") & set(shown)
+        assert "\\u202e\N{SYMBOL FOR BELL}" in shown
+        assert browser.complaints == []
+
+
+def test_nothing_can_be_changed_where_nothing_runs_it(browser, page):
+    go(browser, page, "lineage/scenario_1")
+    browser.wait_for("document.querySelector('.listing') !== null")
+    assert browser.evaluate("document.querySelectorAll('textarea').length") == 0
