@@ -27,7 +27,7 @@ globalThis.ottla ??= {};
       if (!item) return;
       item.setAttribute("aria-current", "step");
       // The text scrolls in its own box; the page stays where it is.
-      list.scrollTop = Math.max(item.offsetTop - list.clientHeight / 3, 0);
+      requestAnimationFrame(() => { list.scrollTop = Math.max(item.offsetTop - list.clientHeight / 3, 0); });
     }
     return { box, mark };
   }

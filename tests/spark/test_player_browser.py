@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from ottla.bench.components import fetch
-from ottla.stories import site, traces
+from ottla.stories import hour, site, traces
+from ottla.stories.trace import Entry, Index
 from tests.harness.chromium import Browser
 
-#: Plays the open story to its end and back; returns what was shown of each step, and the command at the end.
+#: Plays the open story to its end and back; returns what was shown of each step, and on the way back.
 _PLAY = """
 (() => {
   const texts = (selector, within = document) => [...within.querySelectorAll(selector)].map((each) => each.textContent);
@@ -27,8 +28,10 @@ _PLAY = """
     if (next.disabled) break;
     next.click();
   }
-  while (!back.disabled) back.click();
-  return { seen, begin: texts(".command")[0] };
+  back.click();
+  const before = texts(".command")[0];
+  first.click();
+  return { seen, before, begin: texts(".command")[0] };
 })()
 """
 _MARKUP = "<img src=x onerror='document.title=`harm`'>\N{RIGHT-TO-LEFT OVERRIDE}\x07"
@@ -41,7 +44,9 @@ def stories():
 
 @pytest.fixture(scope="module")
 def page(stories, tmp_path_factory) -> Path:
-    return write_site(tmp_path_factory.mktemp("site"), list(stories.values()))
+    folder = tmp_path_factory.mktemp("site")
+    site.build(folder, list(stories.values()))
+    return folder / "index.html"
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +55,8 @@ def browser() -> Iterator[Browser]:
         yield started
 
 
-def write_site(folder, found) -> Path:
-    site.build(folder, found)
-    return folder / "index.html"
-
-
 def go(browser, page, fragment, *, width=1280, is_dark=False):
-    browser.open("about:blank", width=width)  # another fragment alone would not load the page anew
+    browser.open("about:blank", width=width)  # another fragment alone would not load the page again
     browser.open(f"{page.as_uri()}#{fragment}", width=width, is_dark=is_dark)
     browser.wait_for("document.querySelector('h1') !== null")
 
@@ -76,8 +76,9 @@ def shown_logs(step):
 def test_every_story_is_played_to_its_end_and_back(browser, page, stories):
     browser.complaints.clear()
     browser.requests.clear()
+    go(browser, page, "")
     for name, trace in stories.items():
-        go(browser, page, name)
+        browser.evaluate(f"location.hash = '#{name}'")
         browser.wait_for(f"document.querySelector('.story h1')?.textContent === {trace.title!r}")
         played = browser.evaluate(_PLAY)
         lines = trace.text.splitlines()
@@ -94,7 +95,7 @@ def test_every_story_is_played_to_its_end_and_back(browser, page, stories):
             )
             for step in trace.steps
         ], name
-        assert played["begin"] == trace.steps[0].command
+        assert (played["before"], played["begin"]) == (trace.steps[-2].command, trace.steps[0].command)
     assert browser.complaints == []
     assert [url for url in browser.requests if not url.startswith("file:")] == []
 
@@ -102,9 +103,10 @@ def test_every_story_is_played_to_its_end_and_back(browser, page, stories):
 def test_every_planted_bug_is_seen_as_a_difference(browser, page, stories):
     bugs = [(name, bug) for name, trace in stories.items() for bug in trace.planted]
     assert len(bugs) >= 5
+    go(browser, page, "")
     for name, bug in bugs:
-        go(browser, page, f"{name}/{len(bug.steps)}/{bug.name}")
-        browser.wait_for("document.querySelectorAll('.compared .run').length >= 2")
+        browser.evaluate(f"location.hash = '#{name}/{len(bug.steps)}/{bug.name}'")
+        browser.wait_for(f"document.querySelector('.compared .run + .run h3')?.textContent === {bug.title!r}")
         assert bug.outcome in browser.evaluate("document.querySelector('.outcome').textContent")
         counts = browser.evaluate(
             """(() => { const counts = []; for (let at = 0; at < 1000; at += 1) {
@@ -166,8 +168,8 @@ def test_a_question_is_answered_in_the_next_step(browser, page):
     assert "No: m1 and m2" in answer
 
 
-def test_every_lesson_of_the_hour_has_its_questions(browser, page):
-    lessons = traces.hour()
+def test_every_lesson_of_the_hour_has_its_questions(browser, page, stories):
+    lessons = hour.lessons({name: trace.steps for name, trace in stories.items()})
     assert len(lessons) >= 6
     for number, lesson in enumerate(lessons, start=1):
         go(browser, page, f"hour/{number}")
@@ -211,11 +213,16 @@ def test_markup_and_invisible_letters_are_text(stories, tmp_path):
             for each in step.replicas
         ],
     )
-    page = write_site(
-        tmp_path, [replace(trace, title=_MARKUP, text=_MARKUP, kips=[_MARKUP], steps=[odd], planted=[])]
-    )
+    odd_trace = replace(trace, title=_MARKUP, text=_MARKUP, kips=[_MARKUP], steps=[odd], planted=[])
+    entry = Entry(name=trace.name, room="lineage", title=_MARKUP, kips=[_MARKUP], steps=1, planted=[])
+    player = [(name, content) for name, _, content in site.player_files()]
+    for name, content in [*player, *site.trace_files(odd_trace), *site.index_files(Index(stories=[entry]))]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
     with Browser() as browser:
-        go(browser, page, trace.name)
+        go(browser, tmp_path / "index.html", "")
+        assert browser.evaluate("document.querySelectorAll('img').length") == 0
+        go(browser, tmp_path / "index.html", trace.name)
         browser.wait_for("document.querySelector('.story') !== null")
         browser.evaluate("document.querySelector('.message').open = true")
         browser.wait_for("document.querySelector('.inside') !== null")
