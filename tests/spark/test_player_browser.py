@@ -62,7 +62,7 @@ def go(browser, page, fragment, *, width=1280, is_dark=False):
 
 
 def shown_logs(step):
-    """Of each replica or node: its name, its records and its checkpoint, as text."""
+    """Return name, records and checkpoint of each replica or node, as text."""
     return [
         [
             each.name,
@@ -134,7 +134,7 @@ axe.run({ resultTypes: ["violations"] }).then(({ violations }) =>
     (1280,  True,  [COMPARED]),
     (360,   False, [COMPARED]),
 ])  # fmt: skip
-def test_everybody_can_read_and_reach_everything(browser, page, width, is_dark, fragments):
+def test_readers_can_read_and_reach_everything(browser, page, width, is_dark, fragments):
     axe = fetch.axe().read_text()
     for fragment in fragments:
         go(browser, page, fragment, width=width, is_dark=is_dark)
