@@ -79,7 +79,7 @@ def test_every_story_is_played_to_its_end_and_back(browser, page, stories):
     go(browser, page, "")
     for name, trace in stories.items():
         browser.evaluate(f"location.hash = '#{name}'")
-        browser.wait_for(f"document.querySelector('.story h1')?.textContent === {trace.title!r}")
+        browser.wait_for(f"document.querySelector('.story code')?.textContent === '{name}'")
         played = browser.evaluate(_PLAY)
         lines = trace.text.splitlines()
         assert [
@@ -106,8 +106,9 @@ def test_every_planted_bug_is_seen_as_a_difference(browser, page, stories):
     go(browser, page, "")
     for name, bug in bugs:
         browser.evaluate(f"location.hash = '#{name}/{len(bug.steps)}/{bug.name}'")
+        browser.wait_for(f"document.querySelector('.story code')?.textContent === '{name}'")
         browser.wait_for(f"document.querySelector('.compared .run + .run h3')?.textContent === {bug.title!r}")
-        assert bug.outcome in browser.evaluate("document.querySelector('.outcome').textContent")
+        browser.wait_for(f"document.querySelector('.outcome')?.textContent === {'Its end: ' + bug.outcome!r}")
         counts = browser.evaluate(
             """(() => { const counts = []; for (let at = 0; at < 1000; at += 1) {
               counts.push(document.querySelectorAll('.differs, .printed .other').length);
