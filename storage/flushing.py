@@ -79,6 +79,10 @@ class LogFlusher:
             return self._offsets.log_end_offset
         return self._closed_end
 
+    def step_back(self, back_ms: int) -> None:
+        """Keep the time since the last flush when the clock steps back."""
+        self._last_flushed_ms -= back_ms
+
     def job(self, end: int, *, now_ms: int) -> BackgroundJob:
         """Flush up to `end` in a thread; then advance the recovery point, unless the log was truncated meanwhile."""
         assert end >= 0, (self._files.directory, end)

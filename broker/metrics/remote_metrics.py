@@ -108,7 +108,8 @@ class RemoteTable:
                   "The idle part of these slots, from 0 to 1, at this moment.",
                   one(lambda: self._reads.idle_ratio)),
             own("remote_tier_up", Kind.GAUGE,
-                "1 if the last call of the remote store, or its check at the start, has succeeded, else 0.",
+                "1 if the last call of the remote store, or its check at the start, has succeeded, else 0; "
+                "0 also while a call has no answer for 90 s, or three of the store's request timeouts.",
                 one(self._is_up)),
             *_throttle("copy", lambda: metrics.copy_throttle),
             *_throttle("fetch", lambda: metrics.fetch_throttle),

@@ -95,16 +95,15 @@ class ReplicaManager:
         self.fetch_max_bytes = fetch_max_bytes
         self._topic_config = topic_config
         self._followers = followers
-        now_ms = runtime.now_ms
         self._propose_isr = propose_isr
         self._report_local_logs = report_local_logs
         self._flush = Flushes(runtime).begin
         #: Other brokers, as the partitions see them.
         self.cluster = ClusterView(
-            metadata, max_lag_ms=max_lag_ms, now_ms=now_ms, reports_local_logs=reports_local_logs
+            metadata, max_lag_ms=max_lag_ms, now_ms=runtime.now_ms, reports_local_logs=reports_local_logs
         )
         #: Throttles followers of throttled partitions.
-        self.throttle = LeaderThrottle(leader_quota, node_id=node_id, now_ms=now_ms)
+        self.throttle = LeaderThrottle(leader_quota, node_id=node_id, monotonic=runtime.monotonic)
         #: The counts of records and bytes that were appended and fetched, by topic.
         self.topic_stats = BrokerTopicStats()
         #: Delayed Fetch, Produce and DeleteRecords requests.

@@ -68,7 +68,7 @@ class RemoteTier:
         self._runtime = runtime
         self._use(config)
         #: The store, with the outcome of its last call.
-        self.store = store = ObservedStore(store)
+        self.store = store = ObservedStore(store, monotonic=runtime.monotonic)
         self._checks = StoreChecks(runtime, store, node_id=config.node_id)
         self._checking: asyncio.Task[None] | None = None
         self.metadata = metadata

@@ -2,6 +2,7 @@
 
     start --> the store is opened and checked --> one INFO line, or one WARNING with the reason and the remedy
     each minute, while the last call of the store has failed --> checked again; a change is logged
+    each minute, while a call of the store is silent --> one WARNING; a check would be one more that hangs
 
 Without it a mistyped bucket shows only when the first segment is closed and cannot be copied. The start neither waits
 for the store nor fails with it: a broker serves its local logs while the store is down.
@@ -32,13 +33,28 @@ class StoreChecks:
 
     async def run(self) -> None:
         """Open and check the store, then check it again at times while it cannot be used."""
-        self._report(await self._problem_found(), is_first=True)
+        await self._check_and_report(is_first=True)
         while True:
             await asyncio.sleep(INTERVAL_S)
-            if self._store.is_up:
+            if self._store.is_silent:
+                self._report_silence()
+            elif self._store.is_up:
                 self._report(None)
             elif self._store.is_up is False:
-                self._report(await self._problem_found())
+                await self._check_and_report()
+
+    async def _check_and_report(self, *, is_first: bool = False) -> None:
+        check = asyncio.ensure_future(self._problem_found())
+        try:
+            while not (await asyncio.wait([check], timeout=INTERVAL_S))[0]:
+                if self._store.is_silent:
+                    self._report_silence()
+            self._report(check.result(), is_first=is_first)
+        finally:
+            check.cancel()
+
+    def _report_silence(self) -> None:
+        self._report(f"a call of the store has had no answer for {self._store.silence_s:g} s")
 
     async def _problem_found(self) -> str | None:
         """The reason why the store cannot be used, by a check; None: it can, or it has no check."""

@@ -33,7 +33,7 @@ class SnapshotGenerator:
         self._quorum = quorum
         self._image = image
         self._runtime = runtime
-        self._trigger = SnapshotTrigger(settings, now_ms=runtime.now_ms())
+        self._trigger = SnapshotTrigger(settings, now_ms=_now_ms(runtime))
         self._seen_bytes = 0
 
     def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
@@ -42,7 +42,7 @@ class SnapshotGenerator:
             self._quorum.applied_bytes - self._seen_bytes,
             self._quorum.applied_bytes,
         )
-        reason = self._trigger.committed(size_bytes, self._runtime.now_ms())
+        reason = self._trigger.committed(size_bytes, _now_ms(self._runtime))
         if reason is None or self._image().metadata_version is None:
             return  # before the first records there is nothing to write, and no version to write it in
         try:
@@ -52,11 +52,16 @@ class SnapshotGenerator:
         except (OSError, InvalidMetadata) as error:
             # Retried when the next one is due, not with every record.
             logger.error("a snapshot of the metadata log cannot be started: %r", error)
-        self._trigger.reset(self._runtime.now_ms())
+        self._trigger.reset(_now_ms(self._runtime))
 
     def on_snapshot(self, batches: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
         """Restart the count of bytes and the interval after a snapshot was loaded."""
-        self._trigger.reset(self._runtime.now_ms())
+        self._trigger.reset(_now_ms(self._runtime))
 
     def on_leader(self, leader: LeaderAndEpoch) -> None:
         """Nothing to do: leaders and followers write snapshots alike."""
+
+
+def _now_ms(runtime: Runtime) -> int:
+    """The time on the monotonic clock: a wall clock that steps back would put off the next snapshot."""
+    return round(runtime.monotonic() * 1000)

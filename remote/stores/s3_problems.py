@@ -27,6 +27,20 @@ _BAD_REGION: Final = frozenset(
         "InvalidRegion",
     }
 )
+#: The store, or a proxy before it, answers that it gets too many requests; without a code by the HTTP status.
+_THROTTLED: Final = frozenset(
+    {
+        "SlowDown",
+        "SlowDownRead",
+        "SlowDownWrite",
+        "Throttling",
+        "ThrottlingException",
+        "RequestLimitExceeded",
+        "TooManyRequests",
+        "429",
+        "503",
+    }
+)
 
 
 def explained(settings: S3Settings, error: RemoteStorageError, action: Action) -> str:
@@ -56,6 +70,12 @@ def explained(settings: S3Settings, error: RemoteStorageError, action: Action) -
             f"objects of the bucket {settings.bucket!r} {place} cannot be {action.value} by these credentials "
             f"({code}): grant them {_PERMISSIONS[action]} on {settings.bucket}/{settings.prefix}*"
         )
+    if code in _THROTTLED:
+        return (
+            f"the store {place} throttles requests for the bucket {settings.bucket!r} ({code}): it is overloaded, or "
+            "gets more requests than it allows; copies are repeated, and "
+            "remote.log.manager.copy.max.bytes.per.second slows them down if it lasts"
+        )
     if code is None and isinstance(error, RetriableRemoteStorageError):
         endpoint = f"is {settings.endpoint}" if settings.endpoint else "is not set, which means Amazon S3"
         return (
@@ -66,12 +86,16 @@ def explained(settings: S3Settings, error: RemoteStorageError, action: Action) -
 
 
 def _code(error: RemoteStorageError) -> str | None:
-    """The store's code for the error: boto3 has it in its response, the minio client as an attribute."""
+    """The store's code for the error: boto3 has it in its response, the minio client as an attribute.
+
+    An answer without one has its HTTP status as code; None: there is no answer.
+    """
     cause = error.__cause__
     response = getattr(cause, "response", None)
     if isinstance(response, dict):
         return str(response.get("Error", {}).get("Code"))
-    code = getattr(cause, "code", None)
+    if (code := getattr(cause, "code", None)) is None and (status := getattr(cause, "status_code", None)):
+        return str(status)
     return code if isinstance(code, str) else None
 
 

@@ -39,6 +39,11 @@ _REQUESTS: Final = 3
 WORKER_MODULE: Final = "ottla.remote.transfers.worker"
 
 
+def silence_of(store: RemoteStorageManager, silence_s: float = SILENCE_S) -> float:
+    """Return the time without a report, in seconds, after which a call of the store counts as failed."""
+    return max(silence_s, _REQUESTS * (store.request_timeout_s or 0))
+
+
 class WorkerStore(StorageManagerInFront):
     """A storage manager whose copies and deletions run in a process of their own; reads stay in the broker's."""
 
@@ -58,7 +63,7 @@ class WorkerStore(StorageManagerInFront):
         super().__init__(store)
         self.copies = copies
         self.deletions = deletions or copies
-        self.silence_s = max(silence_s, _REQUESTS * (store.request_timeout_s or 0))
+        self.silence_s = silence_of(store, silence_s)
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
         """Copy the segment and its indexes in the process of the copies; return the store's custom metadata."""

@@ -20,6 +20,7 @@ of Kafka 4.3.1.
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from enum import Enum, auto
 from logging import getLogger
 
 from ottla.protocol.errors import KafkaError, KafkaStorageError
@@ -41,6 +42,14 @@ SEGMENTS_OF_STEP = 4
 _LOG = getLogger(__name__)
 
 
+class _Task(Enum):
+    RETENTION = auto()
+    PRODUCER_EXPIRY = auto()
+    RECOVERY_POINTS = auto()
+    LOG_STARTS = auto()
+    HIGH_WATERMARKS = auto()
+
+
 class ScheduledTasks:
     """The periodic work of all logs: retention, producer expiry, flushes, checkpoints, removal of files."""
 
@@ -49,18 +58,22 @@ class ScheduledTasks:
         settings = table.settings
         #: The logs that this run has still to check; at most all logs.
         self._retention_queue: deque[Log] = deque()
-        self._next_retention_ms = now_ms + settings.retention_check_interval_ms
-        self._next_expiry_ms = now_ms + settings.producer_id_expiration_check_interval_ms
-        self._next_checkpoint_ms = now_ms + settings.checkpoint_interval_ms
-        self._next_log_starts_ms = now_ms + settings.log_start_checkpoint_interval_ms
-        self._next_high_watermarks_ms = now_ms + settings.high_watermark_checkpoint_interval_ms
+        self._intervals_ms = {
+            _Task.RETENTION: settings.retention_check_interval_ms,
+            _Task.PRODUCER_EXPIRY: settings.producer_id_expiration_check_interval_ms,
+            _Task.RECOVERY_POINTS: settings.checkpoint_interval_ms,
+            _Task.LOG_STARTS: settings.log_start_checkpoint_interval_ms,
+            _Task.HIGH_WATERMARKS: settings.high_watermark_checkpoint_interval_ms,
+        }
+        self._due_ms = {task: now_ms + interval_ms for task, interval_ms in self._intervals_ms.items()}
+        self._last_ms = now_ms
 
     def maintain(self, now_ms: int) -> list[BackgroundJob]:
         """Do the periodic work that is due, in small steps; returns jobs for the work that waits for the disk."""
         table = self._table
+        self._follow_clock(now_ms)
         jobs = self._retain_some(now_ms)
-        if now_ms >= self._next_expiry_ms:
-            self._next_expiry_ms = now_ms + table.settings.producer_id_expiration_check_interval_ms
+        if self._begins(_Task.PRODUCER_EXPIRY, now_ms):
             for log in table.all_logs():
                 log.producers.remove_expired(now_ms)
         for log in table.all_logs():
@@ -77,26 +90,44 @@ class ScheduledTasks:
 
     def write_log_starts_soon(self) -> None:
         """Have the next call of `maintain` write the log start offsets, before their interval is over."""
-        self._next_log_starts_ms = 0
+        self._due_ms[_Task.LOG_STARTS] = 0
+
+    def _begins(self, task: "_Task", now_ms: int) -> bool:
+        """Whether the task is due now; then it is due again after its interval."""
+        if now_ms < self._due_ms[task]:
+            return False
+        self._due_ms[task] = now_ms + self._intervals_ms[task]
+        return True
+
+    def _follow_clock(self, now_ms: int) -> None:
+        """Keep the schedule when the wall clock steps back: what was due in a minute is due in a minute still.
+
+        It would otherwise be due only when the clock has caught up, an hour later for one that was an hour ahead.
+        """
+        back_ms, self._last_ms = self._last_ms - now_ms, now_ms
+        if back_ms <= 0:
+            return
+        self._due_ms = {task: due_ms - back_ms for task, due_ms in self._due_ms.items()}
+        self._table.deleted_files = [
+            deleted._replace(due_ms=deleted.due_ms - back_ms) for deleted in self._table.deleted_files
+        ]
+        for log in self._table.all_logs():
+            log.flusher.step_back(back_ms)
 
     def _checkpoint_jobs(self, now_ms: int) -> list[BackgroundJob]:
-        settings, checkpoints = self._table.settings, self._table.checkpoints
+        checkpoints = self._table.checkpoints
         jobs: list[BackgroundJob] = []
-        if now_ms >= self._next_checkpoint_ms:
-            self._next_checkpoint_ms = now_ms + settings.checkpoint_interval_ms
+        if self._begins(_Task.RECOVERY_POINTS, now_ms):
             jobs += checkpoints.recovery_point_jobs()
-        if now_ms >= self._next_log_starts_ms:
-            self._next_log_starts_ms = now_ms + settings.log_start_checkpoint_interval_ms
+        if self._begins(_Task.LOG_STARTS, now_ms):
             jobs += checkpoints.log_start_jobs()
-        if now_ms >= self._next_high_watermarks_ms:
-            self._next_high_watermarks_ms = now_ms + settings.high_watermark_checkpoint_interval_ms
+        if self._begins(_Task.HIGH_WATERMARKS, now_ms):
             jobs += checkpoints.high_watermark_jobs()
         return jobs
 
     def _retain_some(self, now_ms: int) -> list[BackgroundJob]:
         """Check some logs; the job applies retention to those that are due, or whose files must be read to know it."""
-        if now_ms >= self._next_retention_ms and not self._retention_queue:
-            self._next_retention_ms = now_ms + self._table.settings.retention_check_interval_ms
+        if not self._retention_queue and self._begins(_Task.RETENTION, now_ms):
             self._retention_queue.extend(self._table.all_logs())
         found = []
         for _ in range(min(LOGS_A_CALL, len(self._retention_queue))):

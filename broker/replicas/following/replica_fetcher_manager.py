@@ -47,7 +47,7 @@ class ReplicaFetcherManager:
         self._fetcher_count = fetcher_count
         self._address_of = address_of
         self._broker_epoch = broker_epoch
-        self._throttle = FollowerThrottle(quota, node_id=settings.node_id, now_ms=runtime.now_ms)
+        self._throttle = FollowerThrottle(quota, node_id=settings.node_id, monotonic=runtime.monotonic)
         self._fetchers: dict[_Key, ReplicaFetcher] = {}
         self._by_partition: dict[Partition, _Key] = {}
         self._prefers_last_tiered = prefers_last_tiered

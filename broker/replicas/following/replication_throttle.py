@@ -10,19 +10,20 @@ from ottla.replication.replication_quota import ReplicationQuota, is_throttled
 
 
 class _Throttle:
-    def __init__(self, quota: ReplicationQuota, *, node_id: int, now_ms: Callable[[], int]) -> None:
+    def __init__(self, quota: ReplicationQuota, *, node_id: int, monotonic: Callable[[], float]) -> None:
         self._quota = quota
         self._node_id = node_id
-        self._now_ms = now_ms
+        #: Not the wall clock: one that steps back would leave the rate exceeded until it has caught up.
+        self._monotonic = monotonic
 
     def _is_throttled(self, partition: Partition, replicas: Sequence[str]) -> bool:
         return bool(replicas) and is_throttled(replicas, partition.topic_partition, self._node_id)
 
     def _is_exceeded(self) -> bool:
-        return self._quota.is_exceeded(now_ms=self._now_ms())
+        return self._quota.is_exceeded(now_ms=round(self._monotonic() * 1000))
 
     def _record(self, size_bytes: int) -> None:
-        self._quota.record(size_bytes, now_ms=self._now_ms())
+        self._quota.record(size_bytes, now_ms=round(self._monotonic() * 1000))
 
 
 class LeaderThrottle(_Throttle):

@@ -55,7 +55,7 @@ class LogMove:
         "is_flushed",
         "partition",
         "replica",
-        "resumes_at_ms",
+        "resumes_at_s",
     )
 
     def __init__(
@@ -77,7 +77,7 @@ class LogMove:
         self.is_flushed = False
         #: Nothing more is copied: the move was cancelled, or is complete.
         self.is_cancelled = False
-        self.resumes_at_ms = 0
+        self.resumes_at_s = 0.0
 
     @property
     def must_flush(self) -> bool:
@@ -122,7 +122,7 @@ class LogMove:
                     await self._execute(follower.on_divergence(asked, answer))
                     return True
                 await self._execute(follower.on_records(asked, answer))
-                self._quota.record(len(answer.records), now_ms=self._runtime.now_ms())
+                self._quota.record(len(answer.records), now_ms=round(self._runtime.monotonic() * 1000))
                 return bool(answer.records)
             case FetchBounds() as asked_bounds:
                 log = self.current

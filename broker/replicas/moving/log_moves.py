@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 #: Pause of all moves when there is nothing to copy, or the rate is exceeded.
 _REST_S: Final = 0.1
 #: Pause of a move after a bug (an unexpected exception), and while no descriptor is free.
-_BACKOFF_MS: Final = 10_000
+_BACKOFF_S: Final = 10.0
 
 
 class LogMoves:
@@ -169,10 +169,10 @@ class LogMoves:
         while self._moves:
             has_copied = False
             for move in list(self._moves.values()):
-                now_ms = self._runtime.now_ms()
-                if self._quota.is_exceeded(now_ms=now_ms):
+                now_s = self._runtime.monotonic()
+                if self._quota.is_exceeded(now_ms=round(now_s * 1000)):
                     break
-                if not move.is_cancelled and move.resumes_at_ms <= now_ms:
+                if not move.is_cancelled and move.resumes_at_s <= now_s:
                     # To the end: if the rate limit ends this round, the next one begins with the moves that waited.
                     self._moves[move.partition] = self._moves.pop(move.partition)
                     has_copied |= await self._take_turn(move)
@@ -192,7 +192,7 @@ class LogMoves:
                 self._complete(move)
         except TooManyOpenFiles as error:
             logger.warning("%s: the log directory move waits: %s", move.partition, error)
-            move.resumes_at_ms = self._runtime.now_ms() + _BACKOFF_MS
+            move.resumes_at_s = self._runtime.monotonic() + _BACKOFF_S
         except KafkaError as error:
             # A failing disk takes its directory offline; a damaged log stays until an operator repairs it.
             logger.error("%s: the log directory move has failed: %s", move.partition, error)
@@ -200,7 +200,7 @@ class LogMoves:
         except Exception:
             logger.exception("%s: the log directory move has failed", move.partition)
             move.follower.on_failure()
-            move.resumes_at_ms = self._runtime.now_ms() + _BACKOFF_MS
+            move.resumes_at_s = self._runtime.monotonic() + _BACKOFF_S
         return has_copied
 
     # -- promotion ---------------------------------------------------------------------------------------

@@ -10,7 +10,17 @@ from ottla.protocol.types import TopicPartition
 from ottla.storage.manager.log_manager import LogManagerSettings
 from ottla.storage.manager.scheduled_tasks import SEGMENTS_OF_STEP
 from ottla.storage.segment import Segment
-from tests.unit.storage.log_manager_support import CONFIG, TOPIC_ID, A, B, append, crash, open_manager, run
+from tests.unit.storage.log_manager_support import (
+    CONFIG,
+    TOPIC_ID,
+    A,
+    B,
+    append,
+    crash,
+    delete,
+    open_manager,
+    run,
+)
 from tests.unit.storage.storage_support import NOW_MS, offsets_in
 
 pytestmark = pytest.mark.logs("Log directory")
@@ -221,3 +231,19 @@ def test_timestamps_that_elections_ask_for_are_read_by_a_job(tmp_path):
     run(manager.maintain(NOW_MS))
     assert log.local_log.oldest_timestamp_ms == NOW_MS
     crash(manager)
+
+
+@pytest.mark.parametrize("back_ms", [90_000, 3_600_000])
+def test_a_clock_that_steps_back_puts_nothing_off(tmp_path, back_ms):
+    """Retention, expiry, checkpoints, flushes and the removal of files stopped until the clock had caught up."""
+    manager = open_manager(tmp_path, default_config=LogConfig(flush_ms=1000))
+    log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    manager.get_or_create(B, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    delete(manager, B)
+    run(manager.maintain(NOW_MS + 1))
+    append(log)
+    log.update_high_watermark(1)
+    now_ms = NOW_MS - back_ms
+    assert manager.maintain(now_ms) == [], "nothing is due earlier, either"
+    due = {job.name.partition(" ")[0] for job in manager.maintain(now_ms + 60_000)}
+    assert due == {"flush", "remove", "checkpoint"}

@@ -38,7 +38,7 @@ class Hosting:
         )
         self.sessions = FetchSessionCache(slots=session_slots, random=Random(1))
         unbounded = ReplicationQuota(rate=lambda: sys.maxsize)
-        self.throttle = LeaderThrottle(unbounded, node_id=NODE_ID, now_ms=runtime.now_ms)
+        self.throttle = LeaderThrottle(unbounded, node_id=NODE_ID, monotonic=runtime.monotonic)
         self.topic_stats = BrokerTopicStats()
         self.metadata = MetadataCache(MetadataImage())
         self.hosted = HostedPartitions(
