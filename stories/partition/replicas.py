@@ -28,6 +28,7 @@ from ottla.broker.replicas.reading.fetch_session_cache import FetchSessionCache
 from ottla.broker.replicas.reading.preferred_read_replica import PreferredReadReplicas
 from ottla.broker.replicas.replica_manager import ReplicaManager
 from ottla.broker.request_context import RequestContext
+from ottla.broker.telemetry.client_metrics import ClientMetrics
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.load import standalone_profile
 from ottla.config.log_config import LogConfig, default_topic_values
@@ -171,6 +172,7 @@ class ReplicaBroker:
             reports_local_logs=self.preferred_read_replicas.uses_local_logs,
         )
         self.fetch_sessions = FetchSessionCache(slots=1000, random=runtime.random, turns=runtime.turns)
+        self.client_metrics = ClientMetrics(random=runtime.random, max_bytes=0, is_exporting=False)
         if tier is not None:
             self.replicas.tier = tier
         self.is_up = True
