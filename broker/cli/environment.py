@@ -18,6 +18,7 @@ Source: docker/ of Apache Kafka, KafkaDockerWrapper.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from ottla.broker.cli.similar import similar
@@ -33,7 +34,7 @@ _PREFIX: Final = "KAFKA_"
 DEFAULT_METRICS_PORT: Final = 9404
 #: The port of the listener for clients and nodes in the container network.
 _INSIDE_PORT: Final = 19092
-_CONTROLLER_LISTENER: Final = f"CONTROLLER://127.0.0.1:{DEFAULT_CONTROLLER_PORT}"
+_CONTROLLER: Final = "CONTROLLER"
 
 #: Variables of Apache Kafka's image for the JVM, Log4j, and files of TLS.
 _OF_KAFKAS_IMAGE: Final = frozenset(
@@ -220,7 +221,11 @@ def _bound(advertised: str) -> str:
 
 def _cluster_by_itself(given: Mapping[str, str], advertised_host: str, hostname: str) -> dict[str, str]:
     """The properties of a node that is broker and controller of a cluster of its own, under the given ones."""
-    found = {"process.roles": "broker,controller", "node.id": "1", "controller.listener.names": "CONTROLLER"}
+    found = {
+        "process.roles": "broker,controller",
+        "node.id": given.get("broker.id", "1"),
+        "controller.listener.names": _CONTROLLER,
+    }
     listeners = given.get("listeners")
     if listeners is None:
         listeners = f"HOST://0.0.0.0:{DEFAULT_PORT},PLAINTEXT://0.0.0.0:{_INSIDE_PORT}"
@@ -230,14 +235,20 @@ def _cluster_by_itself(given: Mapping[str, str], advertised_host: str, hostname:
         found["inter.broker.listener.name"] = "PLAINTEXT"
     else:
         found["inter.broker.listener.name"] = listeners.partition(":")[0].strip()
-    if "CONTROLLER://" not in listeners.upper():
-        listeners = f"{listeners},{_CONTROLLER_LISTENER}"
+    port = DEFAULT_CONTROLLER_PORT
+    if f"{_CONTROLLER}://" not in listeners.upper():
+        taken = {each.rpartition(":")[2].strip() for each in listeners.split(",")}
+        port = next(each for each in count(DEFAULT_CONTROLLER_PORT) if str(each) not in taken)
+        listeners = f"{listeners},{_CONTROLLER}://127.0.0.1:{port}"
     names = [each.partition(":")[0].strip().upper() for each in listeners.split(",")]
     found["listener.security.protocol.map"] = ",".join(
         f"{name}:{name if name in SecurityProtocol.__members__ else 'PLAINTEXT'}" for name in names
     )
     if "controller.quorum.voters" not in given:
-        found["controller.quorum.bootstrap.servers"] = f"127.0.0.1:{DEFAULT_CONTROLLER_PORT}"
+        found["controller.quorum.bootstrap.servers"] = f"127.0.0.1:{port}"
+    protocols = given.get("listener.security.protocol.map", "")
+    if protocols and f"{_CONTROLLER}:" not in protocols.upper():
+        given = {**given, "listener.security.protocol.map": f"{protocols},{_CONTROLLER}:PLAINTEXT"}
     return {
         # One broker has one replica, and a new group rarely has further members that are worth a wait of 3 s.
         "offsets.topic.replication.factor": "1",

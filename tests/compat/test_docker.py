@@ -20,6 +20,13 @@ from tests.compat.admin import create_topic, once, produce, wait_until
 from tests.harness.image import Image, copied
 
 ROOT = Path(__file__).parents[2]
+#: The variables that testcontainers set in all languages.
+OF_TESTCONTAINERS = {
+    "KAFKA_INTER_BROKER_LISTENER_NAME": "BROKER",
+    "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
+    "KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS": "1",
+    "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+}
 
 
 @pytest.fixture(scope="module")
@@ -258,3 +265,89 @@ def test_the_broker_of_the_file_with_minio_copies_its_segments(tmp_path):
     finally:
         broker.stop()
         store.stop()
+
+
+class KafkaContainer:
+    """The class of testcontainers-python 4.15, by its source; a file is kept instead of copied."""
+
+    TC_START_SCRIPT = "/tc-start.sh"
+
+    def __init__(self, image, port=9093, *, wait_strategy_check_string, bootstrap):
+        self.port, self.listener_name, self.bootstrap = port, "PLAINTEXT", bootstrap
+        self.wait_for = re.compile(wait_strategy_check_string)
+        self.files = {}
+        self.variables = {
+            **OF_TESTCONTAINERS,
+            "KAFKA_LISTENERS": f"PLAINTEXT://0.0.0.0:{port},BROKER://0.0.0.0:9092",
+            "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "BROKER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "KAFKA_BROKER_ID": "1",
+            "KAFKA_LOG_FLUSH_INTERVAL_MESSAGES": "10000000",
+        }
+
+    def get_bootstrap_server(self):
+        return self.bootstrap
+
+    def create_file(self, content, path):
+        self.files[path] = content.decode()
+
+
+def started(image, script, variables, tmp_path, ports):
+    """A node that the script has started; it takes the place of its shell, so that a stop reaches it."""
+    file = tmp_path / "start.sh"
+    file.write_text(script.replace("/etc/kafka", f"exec {image.root}/etc/kafka"))
+    own = {
+        "KAFKA_LOG_DIRS": str(tmp_path / "data"),
+        "METRICS_PORT": str(ports.pop()),
+        "HOSTNAME": "127.0.0.1",
+    }
+    return Child(["sh", str(file)], log=tmp_path / "log", env={**image.environment, **variables, **own})
+
+
+def serves(node, is_ready, bootstrap):
+    try:
+        node.wait_until(lambda: is_ready.search(node.output()) is not None)
+        create_topic(bootstrap, "t")
+        produce(bootstrap, "t", [b"x"])
+    finally:
+        assert node.stop() == 0
+
+
+def test_the_subclass_of_testcontainers_that_the_guide_has(image, tmp_path):
+    guide = ROOT / "docs/TESTING.md"
+    [text] = re.findall(
+        r"^```python\n(from testcontainers.*?)^```", guide.read_text(), re.MULTILINE | re.DOTALL
+    )
+    names = {"KafkaContainer": KafkaContainer}
+    exec(compile(text.partition("\n")[2], str(guide), "exec"), names)
+    outside, inside, *others = steady_ports(3)
+    container = names["OttlaContainer"](port=outside, bootstrap=f"127.0.0.1:{outside}")
+    container.configure()
+    container.tc_start()
+    script = container.files["/tc-start.sh"].replace(":9092", f":{inside}")
+    variables = {name: value.replace(":9092", f":{inside}") for name, value in container.variables.items()}
+    variables["KAFKA_LISTENERS"] = variables["KAFKA_LISTENERS"].replace("0.0.0.0", "127.0.0.1")
+    node = started(image, script, variables, tmp_path, others)
+    serves(node, container.wait_for, container.bootstrap)
+
+
+def test_the_module_of_testcontainers_for_java(image, tmp_path):
+    """The variables and the script are those of KafkaHelper and KafkaContainer in testcontainers-java."""
+    outside, inside, controller, *others = steady_ports(4)
+    variables = {
+        **OF_TESTCONTAINERS,
+        "CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw",
+        "KAFKA_LISTENERS": f"PLAINTEXT://:{outside},BROKER://:{inside},CONTROLLER://:{controller}",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "BROKER:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "KAFKA_PROCESS_ROLES": "broker,controller",
+        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": f"1@localhost:{controller}",
+        "KAFKA_NODE_ID": "1",
+        "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
+        "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
+        "KAFKA_LOG_FLUSH_INTERVAL_MESSAGES": str(2**63 - 1),
+    }
+    advertised = f"PLAINTEXT://127.0.0.1:{outside},BROKER://127.0.0.1:{inside}"
+    script = f"#!/bin/bash\nexport KAFKA_ADVERTISED_LISTENERS={advertised}\n/etc/kafka/docker/run \n"
+    assert os.access(image.root / "etc/kafka/docker/run", os.X_OK)
+    node = started(image, script, variables, tmp_path, others)
+    serves(node, re.compile(r".*READY bootstrap=.*"), f"127.0.0.1:{outside}")

@@ -18,7 +18,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = REPOSITORY / "docker/Dockerfile"
 #: Folders of the image; in a step they are those of the root.
-_FOLDERS = re.compile(r"(?<![\w/.])/(?=(?:opt|src|data|var|mnt)\b)")
+_FOLDERS = re.compile(r"(?<![\w/.])/(?=(?:etc|opt|src|data|var|mnt)\b)")
 
 
 def instructions() -> Iterator[tuple[str, str]]:

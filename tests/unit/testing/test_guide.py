@@ -72,7 +72,7 @@ def run(part, names):
         "disconnect_on",
         "advance(hours=25)",
         "broker.kill()",
-        "KafkaContainer",
+        "# before",
     ],
 )
 def test_a_recipe(names, part):
@@ -119,6 +119,7 @@ def test_the_test_of_a_project(names):
 def test_no_block_is_left_out():
     parts = (
         "import ottla.testing", "NOT_LEADER_OR_FOLLOWER", "disconnect_on", "advance(hours=25)", "broker.kill()",
-        "KafkaContainer", "Cluster(brokers=3", "expire_member", "disk.fill()", "test_an_order_is_stored",
+        "# before", "class OttlaContainer", "Cluster(brokers=3", "expire_member", "disk.fill()",
+        "test_an_order_is_stored",
     )  # fmt: skip
     assert [each for each in BLOCKS if not any(part in each for part in parts)] == []

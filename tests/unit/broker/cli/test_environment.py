@@ -97,6 +97,21 @@ def test_a_cluster_by_itself_with_other_addresses(variables, advertised):
     assert found.is_whole_cluster
 
 
+def test_a_cluster_by_itself_with_the_listeners_of_testcontainers():
+    """Its variables name no listener for controllers, at whose port it has clients; `broker.id` is ZooKeeper's."""
+    found = config({
+        "KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:9093,BROKER://0.0.0.0:9092",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "BROKER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "KAFKA_INTER_BROKER_LISTENER_NAME": "BROKER",
+        "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:32768,BROKER://box:9092",
+        "KAFKA_BROKER_ID": "4",
+    })  # fmt: skip
+    assert found.is_whole_cluster
+    assert found.node_id == 4
+    assert shown(found.listeners) == ["PLAINTEXT://0.0.0.0:9093", "BROKER://0.0.0.0:9092"]
+    assert shown(found.controller_listeners) == ["CONTROLLER://127.0.0.1:9094"]
+
+
 def test_variables_override_a_mounted_file_and_defaults_fill_it_up():
     mounted = {name: value for name, value in read(SINGLE).properties.items() if name != "log.dirs"}
     found = config({"KAFKA_NODE_ID": "1", "KAFKA_NUM_PARTITIONS": "5"}, mounted | {"num.partitions": "3"})
