@@ -9,17 +9,17 @@ Source: KafkaRaftServer and SharedServer of Kafka 4.3.1.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ottla import VERSION
 from ottla.broker.flush_times import TimedFiles
 from ottla.broker.membership.lifecycle import RegistrationRefused
-from ottla.broker.network import Dispatch
 from ottla.broker.roles.broker import BrokerRole
 from ottla.broker.roles.controller import ControllerRole
 from ottla.broker.roles.directories import CannotStart, Directories
+from ottla.broker.roles.hooks import NO_HOOKS, Hooks
 from ottla.broker.roles.quorum import QuorumRole
 from ottla.broker.services import BrokerServices
 from ottla.config import notices
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ottla.broker.roles.http import HttpRole
     from ottla.broker.tiering.remote_tier import RemoteTier
     from ottla.controller.controller import Controller
-    from ottla.remote.storage_manager import RemoteStorageManager
 
 __all__ = ["CannotStart", "Node"]
 
@@ -66,15 +65,11 @@ class Node:
         runtime: Runtime,
         config: BrokerConfig,
         *,
-        files: Files | None = None,
-        around_requests: Callable[[Dispatch], Dispatch] = lambda dispatch: dispatch,
-        around_store: "Callable[[RemoteStorageManager], RemoteStorageManager]" = lambda store: store,
+        hooks: Hooks = NO_HOOKS,
     ) -> Self:
         """Start the node's roles; returns when it serves requests. Raises CannotStart.
 
-        `files`: the file system; None is the operating system's. `around_requests` may put something around what
-        handles the requests of clients and other brokers, as tests that inject faults; `around_store` around the
-        store of the remote tier, except for what a transfer process does.
+        With `hooks`, a test puts faults between the node and its clients, its disk and its remote store.
         """
         roles = [
             name for name, has in (("broker", config.is_broker), ("controller", config.is_controller)) if has
@@ -90,12 +85,13 @@ class Node:
             logger.warning("%s", warning)
         for info in notices.infos(config):
             logger.info("%s", info)
+        files = hooks.files
         if files is None:
             files = TimedFiles(runtime.monotonic) if config.metrics_listeners else Files()
         directories = await Directories.lock(runtime, config, files)
         node = cls(runtime, config, directories)
         try:
-            await node._start(files, around_requests, around_store)
+            await node._start(files, hooks)
         except BaseException as error:
             await node._abort_start()
             if isinstance(
@@ -109,8 +105,7 @@ class Node:
     async def _start(
         self,
         files: Files,
-        around_requests: Callable[[Dispatch], Dispatch],
-        around_store: "Callable[[RemoteStorageManager], RemoteStorageManager]",
+        hooks: Hooks,
     ) -> None:
         runtime, config, controller = self._runtime, self._config, self._controller_role
         if config.metrics_listeners:
@@ -130,8 +125,8 @@ class Node:
                 config,
                 self._directories,
                 self._quorum,
-                remote=await self._open_remote_tier(files, around_store),
-                around_requests=around_requests,
+                remote=await self._open_remote_tier(files, hooks),
+                around_requests=hooks.around_requests,
                 on_failure=self._fail,
             )
             if self.http is not None:
@@ -142,9 +137,7 @@ class Node:
         if self._broker_role is not None:
             await self._until_failed(self._broker_role.start())
 
-    async def _open_remote_tier(
-        self, files: Files, around_store: "Callable[[RemoteStorageManager], RemoteStorageManager]"
-    ) -> "RemoteTier | None":
+    async def _open_remote_tier(self, files: Files, hooks: Hooks) -> "RemoteTier | None":
         """The remote tier; None: it is not enabled. Raises CannotStart, OSError."""
         if not self._config.remote_log_storage_system_enable:
             return None
@@ -153,7 +146,12 @@ class Node:
         )
 
         return await open_remote_tier(
-            self._runtime, self._config, self._quorum, self._directories, files, around_store=around_store
+            self._runtime,
+            self._config,
+            self._quorum,
+            self._directories,
+            files,
+            around_store=hooks.around_store,
         )
 
     @property

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ottla.broker.network import Dispatch
 from ottla.broker.node import Node
+from ottla.broker.roles.hooks import Hooks
 from ottla.config.broker_config import BrokerConfig
 from ottla.remote.storage_manager import RemoteStorageManager
 from ottla.runtime.loop_thread import LoopThread
@@ -79,9 +80,11 @@ class NodeLife:
         node = await Node.start(
             self._thread.runtime,
             config,
-            files=self.files,
-            around_requests=around.around_requests,
-            around_store=lambda store: around.around_store(store, lambda: self.files.is_dead),
+            hooks=Hooks(
+                files=self.files,
+                around_requests=around.around_requests,
+                around_store=lambda store: around.around_store(store, lambda: self.files.is_dead),
+            ),
         )
         node.failure.add_done_callback(self._failed)
         self._runtime.break_accepted = node.break_connections

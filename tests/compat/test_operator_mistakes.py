@@ -16,6 +16,7 @@ import pytest
 from ottla.bench.components.minio import ACCESS_KEY, SECRET_KEY, MinioServer
 from ottla.bench.components.processes import PATIENCE_S
 from ottla.broker.node import CannotStart, Node
+from ottla.broker.roles.hooks import Hooks
 from ottla.config.load import load_config
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import KafkaError
@@ -57,7 +58,9 @@ class World:
 
     async def start(self, *overrides: str, files: Files | None = None, **options: object) -> Node:
         options = {"port": 0, "data_dir": self.folder / "data", **options}
-        return await Node.start(self.runtime, load_config(overrides=overrides, **options), files=files)
+        return await Node.start(
+            self.runtime, load_config(overrides=overrides, **options), hooks=Hooks(files=files)
+        )
 
 
 class FullDisk(Files):

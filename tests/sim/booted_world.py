@@ -9,6 +9,7 @@ from uuid import UUID
 
 from ottla.broker.node import Node
 from ottla.broker.roles.formatting import FormatOptions, InitialController, format_node
+from ottla.broker.roles.hooks import Hooks
 from ottla.config.broker_config import BrokerConfig
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -86,7 +87,9 @@ class World:
 
     async def start_one(self, node_id, **changes):
         runtime = self.runtimes[node_id] = self.simulation.runtime(f"node-{node_id}")
-        return await Node.start(runtime, self.config(node_id, **changes), files=self.disks[node_id])
+        return await Node.start(
+            runtime, self.config(node_id, **changes), hooks=Hooks(files=self.disks[node_id])
+        )
 
     async def start_namesake(self, node_id, **changes):
         """Start another node with this id, on a host and a disk of its own."""
@@ -102,7 +105,7 @@ class World:
             random_bytes=bytes,
             say=lambda _: None,
         )
-        return await Node.start(self.simulation.runtime("namesake"), config, files=files)
+        return await Node.start(self.simulation.runtime("namesake"), config, hooks=Hooks(files=files))
 
     async def stop(self, *node_ids):
         await asyncio.gather(*(self.nodes.pop(each).stop() for each in node_ids))

@@ -18,6 +18,7 @@ from booted_world import BROKERS, CLUSTER_ID, CONTROLLERS, DATA, PORT, run_story
 from ottla.broker.membership.lifecycle import BrokerLifecycle
 from ottla.broker.node import CannotStart, Node
 from ottla.broker.roles.formatting import FormatOptions, format_node
+from ottla.broker.roles.hooks import Hooks
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -271,7 +272,7 @@ def test_a_node_does_not_start_on_the_disk_of_another():
         runtime = world.simulation.runtime("twin")
         with pytest.raises(CannotStart, match="belongs to node 2"):
             await Node.start(
-                runtime, world.config(1, listeners="PLAINTEXT://twin:9092"), files=world.disks[2]
+                runtime, world.config(1, listeners="PLAINTEXT://twin:9092"), hooks=Hooks(files=world.disks[2])
             )
         await work(world, "first")
 
@@ -297,7 +298,7 @@ def test_a_node_of_another_cluster_stops_at_once():
         files.write_atomically(mark, closed)
         runtime = world.simulation.runtime("node-9")
         with pytest.raises(CannotStart, match="belong to another cluster"):
-            await Node.start(runtime, config, files=files)
+            await Node.start(runtime, config, hooks=Hooks(files=files))
         assert runtime.monotonic() < 30
         assert files.contents()[mark] == closed
 

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from ottla.broker.node import CannotStart, Node
+from ottla.broker.roles.hooks import Hooks
 from ottla.config.load import load_config
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -30,7 +31,7 @@ async def start(runtime, files, directories=DIRECTORIES):
     config = load_config(
         overrides=["log.dirs=" + ",".join(map(str, directories)), "offsets.topic.num.partitions=1"]
     )
-    node = await Node.start(runtime, config, files=files)
+    node = await Node.start(runtime, config, hooks=Hooks(files=files))
     client = await WireClient.connect(node.listeners[0].host, node.listeners[0].port)
     return node, client
 

@@ -14,6 +14,7 @@ from cluster_services import Interruptible
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.node import CannotStart, Node
 from ottla.broker.roles.formatting import FormatOptions, InitialController, format_node
+from ottla.broker.roles.hooks import Hooks
 from ottla.broker.services import BrokerServices
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.load import parse_settings
@@ -297,7 +298,7 @@ class Machine:
     async def _live(self, runtime: SimulatedRuntime, process: Process) -> None:
         """Do what `ottla broker` does: start, run until a signal or a failure, stop."""
         try:
-            node = await _Node.start(runtime, self.config, files=self.files)
+            node = await _Node.start(runtime, self.config, hooks=Hooks(files=self.files))
         except CannotStart as error:
             self._end(process)
             self._on_failure(self, error)

@@ -15,6 +15,7 @@ from ottla.broker.controller_api.services import NODE_REQUESTS
 from ottla.broker.membership.envelope import FORWARDABLE, unwrap_response, wrap_request
 from ottla.broker.node import Node
 from ottla.broker.request_context import RequestContext
+from ottla.broker.roles.hooks import Hooks
 from ottla.config.load import load_config
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey, ApiListener, listeners
 from ottla.protocol.errors import ErrorCode
@@ -42,7 +43,7 @@ def ask(scenario, *overrides):
 
     async def whole():
         config = load_config(data_dir=Path("/data"), overrides=overrides)
-        node = await Node.start(runtime, config, files=FaultyFiles(random=Random(1)))
+        node = await Node.start(runtime, config, hooks=Hooks(files=FaultyFiles(random=Random(1))))
         (listener,) = node.controller_listeners
         client = await WireClient.connect(listener.host, listener.port)
         try:
