@@ -186,6 +186,8 @@ class Node:
         for server in (role.server for role in roles if role is not None):
             for connection in list(server.connections):
                 connection.abort()
+        if self.http is not None:
+            self.http.break_connections()
 
     def unreadiness(self) -> str | None:
         """The reason why this node does not serve, in one sentence; None: it serves."""

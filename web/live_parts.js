@@ -46,7 +46,7 @@ globalThis.ottla ??= {};
       el("table", { class: "rows" },
         el("thead", {}, el("tr", {}, columns.map(([heading, , { kind } = {}]) => el("th", { scope: "col", class: kind }, heading)))),
         el("tbody", {}, rows.map((row) => el("tr", { "data-key": key?.(row) ?? false },
-          columns.map(([, cell, { kind, head } = {}]) =>
+          columns.map(([heading, cell, { kind, head } = {}]) =>
             el(head ? "th" : "td", { class: kind, scope: head && "row", "data-label": !head && heading }, cell(row) ?? "–")))))));
   }
 

@@ -376,6 +376,11 @@ class HttpServer:
         if self._all_closed is not None and not self._connections and not self._all_closed.done():
             self._all_closed.set_result(None)
 
+    def break_connections(self) -> None:
+        """Break all connections, whatever is owed to their peers."""
+        for connection in list(self._connections):
+            connection.abort()
+
     async def stop(self) -> None:
         """Close the listeners, finish the responses that are owed within `STOP_S`, and close all connections."""
         for listening in self._listenings:

@@ -101,6 +101,10 @@ class HttpRole:
             case _:
                 return self._page.respond(request)
 
+    def break_connections(self) -> None:
+        """Break all connections, as the end of the process does."""
+        self._server.break_connections()
+
     async def stop(self) -> None:
         """Close the listeners and all connections."""
         await self._server.stop()

@@ -105,10 +105,10 @@ class Browser:
                 raise PageFailed(f"never true: {expression}")
             time.sleep(0.05)
 
-    def press(self, key: str) -> None:
-        """A key, in the element with the focus."""
-        for kind in ("keyDown", "keyUp"):
-            self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+    def press(self, key: str, *, text: str = "") -> None:
+        """A key, in the element with the focus; `text` is what it types there."""
+        for kind, typed in (("keyDown", text), ("keyUp", "")):
+            self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key, text=typed)
 
     def point_at(self, x: float, y: float) -> None:
         """Move the mouse to a point of the visible part."""
