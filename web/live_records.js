@@ -41,7 +41,7 @@
     if (part.hex != null) return el("details", {}, el("summary", {}, `${size(part.bytes)}, not text`), hex(part.hex, part.bytes));
     const isCut = new TextEncoder().encode(part.text).length < part.bytes;
     const json = isCut ? null : indented(part.text);
-    const shown = el("pre", {}, lines(json ?? part.text));
+    const shown = el("pre", { tabindex: 0 }, lines(json ?? part.text));
     return isCut ? [shown, el("p", { class: "cut" }, `… cut here: ${number(part.bytes)} bytes in all`)] : shown;
   }
 

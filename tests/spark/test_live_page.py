@@ -103,7 +103,9 @@ def test_a_view_changes_while_it_is_watched(browser, cluster):
     browser.evaluate("document.querySelector('.partition h2 a').focus()")
     cluster.produce("live", b"x")
     browser.wait_for("document.querySelector('.partition tbody tr').children[7].textContent === '1'")
-    assert browser.evaluate("document.activeElement.textContent") == "Partition 0", "what has the focus is kept"
+    assert browser.evaluate("document.activeElement.textContent") == "Partition 0", (
+        "what has the focus is kept"
+    )
 
 
 def test_odd_records_do_no_harm(browser, cluster):
@@ -118,8 +120,9 @@ def test_odd_records_do_no_harm(browser, cluster):
     assert browser.evaluate("document.documentElement.scrollWidth") <= 360
     assert browser.evaluate("document.querySelectorAll('#content img, #content script').length") == 0
     assert browser.complaints == []
-    own = page_of(cluster)
-    assert [url for url in browser.requests if not url.startswith((own, "about:"))] == []
+    # The browser's own picture in a field for a date has an address that begins with data:.
+    own = (page_of(cluster), "about:", "data:image/svg")
+    assert [url for url in browser.requests if not url.startswith(own)] == []
 
 
 VIEWS = [
@@ -161,7 +164,9 @@ def test_a_dead_broker_blanks_its_own_cells_only(browser, cluster):
         assert len(cells) == (3 if cells[0] == "broker 2" else 9), cells
     go(browser, cluster, "overview")
     browser.wait_for("document.querySelector('.health.bad') !== null")
-    reasons = browser.evaluate("[...document.querySelectorAll('.reasons li')].map((each) => each.textContent)")
+    reasons = browser.evaluate(
+        "[...document.querySelectorAll('.reasons li')].map((each) => each.textContent)"
+    )
     [status] = ottla(cluster, "cluster", "status")
     assert [each["text"] for each in status["reasons"] if "groups" not in each["text"]] == reasons
     cluster.brokers[0].kill()
