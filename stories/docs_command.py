@@ -17,12 +17,13 @@ def docs() -> None:
 
 @docs.command("build")
 @click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-def build(directory: Path) -> None:
+@click.option("--json", "with_json", is_flag=True, help="Write each trace as JSON, too, for other programs.")
+def build(directory: Path, with_json: bool) -> None:
     """Write a static site of all stories, step by step.
 
     It works from the folder itself (open DIR/index.html), and from any web server; it needs no broker and no network.
     """
-    quiet()
-    traces = all_traces()
-    size = site.build(directory, traces)
+    with quiet():
+        traces = all_traces()
+    size = site.build(directory, traces, with_json=with_json)
     click.echo(f"{directory}: {len(traces)} stories, {size / 1_000_000:.1f} MB")

@@ -88,9 +88,9 @@ def _play(sender: Connection, name: str, text: str | None, limits: Limits) -> No
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
     seconds = int(limits.duration_s) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    quiet()
     try:
-        trace = trace_of(story(name)) if text is None else trace_of_text(name, text)
+        with quiet():
+            trace = trace_of(story(name)) if text is None else trace_of_text(name, text)
         data = as_json(trace)
     except StoryError as error:
         sender.send(("error", error.line, error.message.encode()))

@@ -74,10 +74,10 @@ def _list() -> Iterator[str]:
 
 
 def _play(name: str, bug: str | None, *, is_all: bool) -> None:
-    quiet()
     try:
         story = catalog.story(name)
-        steps = _planted(story, bug) if bug else trace_of_text(story.name, story.text).steps
+        with quiet():
+            steps = _planted(story, bug) if bug else trace_of_text(story.name, story.text).steps
     except (catalog.UnknownStory, StoryError) as error:
         raise click.ClickException(str(error)) from error
     head = f"{story.name}{f' with {bug}' if bug else ''}: {story.title}"
@@ -95,7 +95,7 @@ def _planted(story: catalog.Story, bug: str) -> list[Step]:
     if bug not in found:
         known = f"its bugs are {', '.join(found)}" if found else "it shows none"
         raise click.BadParameter(f"{story.name} does not show {bug!r}: {known}", param_hint="--bug")
-    return planting.planted(story.name, story.text, found[bug]).steps
+    return planting.planted(story.name, story.text, found[bug], story.new_stage).steps
 
 
 def _walk(head: str, steps: Sequence[Step]) -> None:

@@ -65,7 +65,7 @@ class StoryServer(ThreadingHTTPServer):
         self._files: dict[str, Answer] = {}
         for name, content_type, data in site.player_files():
             self._files[name] = Answer(HTTPStatus.OK, content_type, data)
-        for name, data in site.index_files(index(run=RUN)):
+        for name, data in site.index_files(index(run=RUN), with_json=True):
             self._files[name] = Answer(HTTPStatus.OK, _type_of(name), data)
         #: At most the traces of all stories.
         self._traces: dict[str, bytes] = {}

@@ -1,7 +1,7 @@
 """The static site of all stories: the player's files and the traces as scripts, which work from a folder, too.
 
 A browser refuses to fetch JSON from a folder (file://), and not to load a classic script: so each trace is there
-as `traces/ROOM/NAME.js`, an assignment, and beside it as JSON for other programs.
+as `traces/ROOM/NAME.js`, an assignment, and on request beside it as JSON for other programs.
 """
 
 import json
@@ -18,10 +18,11 @@ _PAGE: Final = "play.html"
 _LIVE: Final = "live"
 
 
-def trace_files(trace: Trace) -> Iterator[tuple[str, bytes]]:
+def trace_files(trace: Trace, *, with_json: bool) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the content of a trace's files."""
     data = as_json(trace)
-    yield f"traces/{trace.name}.json", data
+    if with_json:
+        yield f"traces/{trace.name}.json", data
     yield f"traces/{trace.name}.js", assigned(trace.name, data)
 
 
@@ -30,10 +31,11 @@ def assigned(name: str, data: bytes) -> bytes:
     return f"ottla.traces[{json.dumps(name)}] = ".encode() + data + b";\n"
 
 
-def index_files(found: Index) -> Iterator[tuple[str, bytes]]:
+def index_files(found: Index, *, with_json: bool) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the content of the index's files."""
     data = as_json(found)
-    yield "traces/index.json", data
+    if with_json:
+        yield "traces/index.json", data
     yield "traces/index.js", b"ottla.index = " + data + b";\n"
 
 
@@ -44,19 +46,19 @@ def player_files() -> Iterator[tuple[str, str, bytes]]:
             yield "index.html" if name == _PAGE else name, content_type, data
 
 
-def site_files(traces: Sequence[Trace]) -> Iterator[tuple[str, bytes]]:
+def site_files(traces: Sequence[Trace], *, with_json: bool) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the content of every file of the site."""
     for name, _, data in player_files():
         yield name, data
-    yield from index_files(index())
+    yield from index_files(index(), with_json=with_json)
     for trace in traces:
-        yield from trace_files(trace)
+        yield from trace_files(trace, with_json=with_json)
 
 
-def build(directory: Path, traces: Sequence[Trace]) -> int:
+def build(directory: Path, traces: Sequence[Trace], *, with_json: bool = False) -> int:
     """Write the site into a directory; returns its size in bytes."""
     size = 0
-    for name, data in site_files(traces):
+    for name, data in site_files(traces, with_json=with_json):
         target = directory / name
         target.parent.mkdir(parents=True, exist_ok=True)
         size += target.write_bytes(data)

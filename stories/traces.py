@@ -12,7 +12,9 @@ from ottla.stories.trace import Entry, Index, Trace
 def trace_of(story: Story) -> Trace:
     """Play a story, and once more with each bug that it shows."""
     trace = trace_of_text(story.name, story.text)
-    trace.planted = [planting.planted(story.name, story.text, bug) for bug in planting.bugs_of(story.name)]
+    trace.planted = [
+        planting.planted(story.name, story.text, bug, story.new_stage) for bug in planting.bugs_of(story.name)
+    ]
     return trace
 
 

@@ -22,16 +22,13 @@ from cluster_tier_mutants import (
     copies_of_any_epoch_count,
     copies_of_older_epochs_are_lost,
     deleted_topics_keep_their_copies,
-    local_retention_does_not_wait_for_copies,
     log_start_after_the_deletion,
     lost_branches_go_while_replicas_have_them,
     lost_branches_stay,
-    objects_before_the_metadata,
     one_transaction_index_is_read,
     the_remote_end_outlives_a_truncation,
     transactions_in_the_order_of_their_producers,
     undecided_segments_are_copied,
-    unfinished_copies_are_forgotten,
     what_is_remote_only_is_not_tiered,
 )
 from cluster_voter_mutants import (
@@ -45,7 +42,6 @@ from ottla.broker.groups.loader import ReplicaLog
 from ottla.broker.groups.log_state import LogState
 from ottla.broker.groups.resuming import Resumable
 from ottla.broker.replicas.cluster_view import ClusterView
-from ottla.broker.replicas.follower_replica import FollowerReplica
 from ottla.broker.replicas.following.partition_fetch_states import key_of
 from ottla.broker.replicas.following.replica_fetcher import ReplicaFetcher
 from ottla.broker.replicas.leading.delayed_produce import PartitionStatus
@@ -63,6 +59,16 @@ from ottla.storage.fast_append import FastAppend
 from ottla.storage.files import Files
 from ottla.storage.log import AppendInfo, Log
 from ottla.storage.segment import Segment
+from ottla.stories.partition.replica_bugs import (
+    expansion_before_the_epoch_start,
+    followers_serve_all_that_they_have,
+    no_epoch_without_records,
+)
+from ottla.stories.partition.tier_bugs import (
+    local_retention_does_not_wait_for_copies,
+    objects_before_the_metadata,
+    unfinished_copies_are_forgotten,
+)
 
 Patch = Callable[[], Any]
 
@@ -131,21 +137,6 @@ def high_watermark_by_the_proposed_isr() -> Iterator[None]:
 
 
 @contextmanager
-def expansion_before_the_epoch_start() -> Iterator[None]:
-    """A replica that has everything below the high watermark joins, whatever an older leader may have committed."""
-
-    def expanded(self: LeaderState, replica: int, *, high_watermark: int) -> frozenset[int] | None:
-        progress = self.followers[replica]
-        end = progress.log_end_offset
-        if self.proposed_isr is not None or replica in self.isr or end is None or end < high_watermark:
-            return None
-        return self.isr | {replica} if self._is_isr_eligible(replica, progress.broker_epoch) else None
-
-    with patch.object(LeaderState, "expanded", expanded):
-        yield
-
-
-@contextmanager
 def answers_of_an_older_epoch_are_appended() -> Iterator[None]:
     """Append records of a response from a former leader."""
 
@@ -175,31 +166,6 @@ def stale_broker_epochs_in_the_isr() -> Iterator[None]:
         patch.object(ClusterView, "is_isr_eligible", is_isr_eligible),
         patch.object(LeaderState, "proposed_members", members),
     ):
-        yield
-
-
-@contextmanager
-def no_epoch_without_records() -> Iterator[None]:
-    """A new leader's epoch begins in its cache with its first record."""
-    begin = Partition._begin_leader_epoch
-
-    def begin_silently(self: Partition) -> None:
-        with patch.object(type(self.log), "assign_epoch", lambda *_, **__: None):
-            begin(self)
-
-    with patch.object(Partition, "_begin_leader_epoch", begin_silently):
-        yield
-
-
-@contextmanager
-def followers_serve_all_that_they_have() -> Iterator[None]:
-    """A follower takes its log's end for the high watermark, and consumers read up to there."""
-    append = FollowerReplica.append
-
-    def generous(self: FollowerReplica, records: memoryview, *, high_watermark: int, **others: Any) -> None:
-        append(self, records, high_watermark=2**62, **others)
-
-    with patch.object(FollowerReplica, "append", generous):
         yield
 
 

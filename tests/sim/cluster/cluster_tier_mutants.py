@@ -8,12 +8,10 @@ from unittest.mock import patch
 
 from ottla.broker.replicas.reading import list_offsets
 from ottla.broker.tiering.partition_removers import PartitionRemovers
-from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.remote import expiration, lost_branches
-from ottla.remote.log_manager import copy_task, expiration_task
+from ottla.remote.log_manager import copy_task
 from ottla.remote.log_manager.copy_task import CopyTask
 from ottla.remote.log_manager.copying import is_copying
-from ottla.remote.log_manager.deletions import CopyDeletions
 from ottla.remote.log_manager.expiration_task import ExpirationTask
 from ottla.remote.log_manager.partition_state import Attempt, PartitionState
 from ottla.remote.lost_branches import lost_copies
@@ -21,18 +19,11 @@ from ottla.remote.metadata_cache import RemoteLogMetadataCache
 from ottla.remote.reading import copies_of_log
 from ottla.remote.reading.remote_log_reader import RemoteLogReader
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
-from ottla.storage import producer_state, retention
+from ottla.storage import producer_state
 from ottla.storage.leader_epoch_cache import EpochEntry
 from ottla.storage.log import Log
 from ottla.storage.log_offsets import LogOffsets
 from ottla.storage.tiered_log import SegmentToCopy, segments_to_copy
-
-
-@contextmanager
-def local_retention_does_not_wait_for_copies() -> Iterator[None]:
-    """A segment is removed when local.retention.bytes is exceeded, copied or not."""
-    with patch.object(retention, "_copied_end", lambda offsets, limits: offsets.log_end_offset):
-        yield
 
 
 @contextmanager
@@ -60,34 +51,6 @@ def log_start_after_the_deletion() -> Iterator[None]:
             log.maybe_increment_log_start_offset(min(found.log_start_offset, log.high_watermark))
 
     with patch.object(ExpirationTask, "_delete_expired", late):
-        yield
-
-
-@contextmanager
-def unfinished_copies_are_forgotten() -> Iterator[None]:
-    """Expiration deletes finished copies only."""
-    prepare = expiration_task.expire
-
-    def expire(*args: Any, **named: Any) -> Any:
-        found = prepare(*args, **named)
-        found.deleted[:] = [
-            each for each in found.deleted if each[0].state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED
-        ]
-        return found
-
-    with patch.object(expiration_task, "expire", expire):
-        yield
-
-
-@contextmanager
-def objects_before_the_metadata() -> Iterator[None]:
-    """The objects of a copy are deleted before DELETE_SEGMENT_STARTED is stored."""
-
-    async def delete(self: CopyDeletions, copy: RemoteLogSegmentMetadata) -> None:
-        await self._transfers.delete(copy)
-        await self.complete(await self.begin(copy))
-
-    with patch.object(CopyDeletions, "delete", delete):
         yield
 
 

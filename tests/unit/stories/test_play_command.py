@@ -53,7 +53,7 @@ def test_a_planted_bug():
     (["lineage/senario_2"],                     "Did you mean lineage/scenario_2"),
     (["xyzzy"],                                 "There is no story 'xyzzy'. `ottla play` lists them."),
     (["lineage/scenario_2", "--bug", "none"],   "its bugs are truncates_to_high_watermark"),
-    (["quorum/votes", "--bug", "none"],         "it shows none"),
+    (["quorum/epochs", "--bug", "none"],        "it shows none"),
 ])  # fmt: skip
 def test_what_is_not_there(words, sentence):
     done = invoke(*words)
@@ -99,7 +99,7 @@ def test_keys_lead_forwards_and_backwards():
 
 def test_the_files_of_a_site(tmp_path):
     trace = trace_of(catalog.story("groups/group_is_full"))
-    size = site.build(tmp_path, [trace])
+    size = site.build(tmp_path, [trace], with_json=True)
     files = {
         str(file.relative_to(tmp_path)): file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()
     }
