@@ -57,7 +57,7 @@ def page_of(cluster):
 
 
 def go(browser, cluster, view, *, width=1280, is_dark=False):
-    browser.open("about:blank", width=width)  # another fragment alone would not load the page anew
+    browser.open("about:blank", width=width)  # another fragment alone would not load the page again
     browser.open(f"{page_of(cluster)}/#/{view}", width=width, is_dark=is_dark)
     browser.wait_for("document.querySelector('#content')?.getAttribute('aria-busy') === 'false'")
 
@@ -134,7 +134,7 @@ VIEWS = [
 @pytest.mark.parametrize(("width", "is_dark", "views"), [
     (1280, False, VIEWS), (360, True, VIEWS), (1280, True, VIEWS[:1]), (360, False, VIEWS[3:4]),
 ])  # fmt: skip
-def test_everybody_can_read_and_reach_everything(browser, cluster, width, is_dark, views):
+def test_all_views_can_be_read_and_reached(browser, cluster, width, is_dark, views):
     axe = fetch.axe().read_text()
     for view in views:
         go(browser, cluster, view, width=width, is_dark=is_dark)
