@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Access: TypeAlias = tuple[int, str]
 #: One of xdist, which may be missing.
 WorkerController: TypeAlias = Any
-#: An argument of `ottla.testing.Broker` or `ottla.testing.Cluster`.
+#: An argument of `ottla.testing.Broker` or `ottla.testing.Cluster`, or the value of a fixture.
 Argument: TypeAlias = Any
 
 _EXTERNAL: Final = "OTTLA_BOOTSTRAP_SERVERS"
@@ -49,6 +49,8 @@ _REQUEST_S: Final = 30.0
 #: Lines of a broker's log that are kept.
 _MAX_LINES: Final = 500
 _BEGAN: Final = pytest.StashKey[float]()
+#: The exception of a test that has failed.
+_FAILURE: Final = pytest.StashKey[BaseException]()
 
 
 class _PlainImport(MetaPathFinder):
@@ -107,7 +109,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "ottla_topic(partitions=1, replicas=-1, config=None): how the fixture ottla_topic creates its topic",
     )
     if config.getini("ottla_aliases"):
-        config.pluginmanager.register(_Aliases(), "ottla-aliases")
+        config.pluginmanager.register(_aliases(), "ottla-aliases")
 
 
 def pytest_unconfigure() -> None:
@@ -235,18 +237,18 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
     They would meet the tests behind it. Faults of fixtures stay, until these end them.
     """
-    broker = getattr(item, "funcargs", {}).get("ottla_broker")
-    if broker is None or not hasattr(
-        broker, "end_faults"
-    ):  # another fixture's value, or a cluster that has no faults
-        return (yield)
-    before = broker.present_faults()
-    has_passed = False
+    broker: Argument = getattr(item, "funcargs", {}).get("ottla_broker")
+    has_faults = hasattr(broker, "end_faults")  # not a cluster that a test cannot control
+    before = broker.present_faults() if has_faults else set()
     try:
         yield
-        has_passed = True
-    finally:
-        broker.end_faults(but=before, verify=has_passed)
+    except BaseException as error:
+        item.stash[_FAILURE] = error
+        if has_faults:
+            broker.end_faults(but=before, verify=False)
+        raise
+    if has_faults:
+        broker.end_faults(but=before, verify=True)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -305,25 +307,32 @@ def ottla_group(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def ottla_cluster(pytestconfig: pytest.Config) -> "Iterator[Callable[..., Broker | Cluster]]":
+def ottla_cluster(
+    pytestconfig: pytest.Config, request: pytest.FixtureRequest
+) -> "Iterator[Callable[..., Broker | Cluster]]":
     """Start clusters of the test's own: `ottla_cluster(3, racks="abc", tier=True)`; without arguments one broker.
 
     The other arguments are those of `ottla.testing.Cluster`, or of `ottla.testing.Broker`.
     """
     from ottla.testing import Broker
 
-    with ExitStack() as started:
+    started = ExitStack()
 
-        def start(brokers: int = 1, **arguments: Argument) -> "Broker | Cluster":
-            arguments.setdefault("keep", pytestconfig.getoption("--ottla-keep"))
-            if brokers == 1:
-                arguments.setdefault("process", pytestconfig.getoption("--ottla-process"))
-                return started.enter_context(Broker(**arguments))
-            from ottla.testing import Cluster
+    def start(brokers: int = 1, **arguments: Argument) -> "Broker | Cluster":
+        arguments.setdefault("keep", pytestconfig.getoption("--ottla-keep"))
+        if brokers == 1:
+            arguments.setdefault("process", pytestconfig.getoption("--ottla-process"))
+            return started.enter_context(Broker(**arguments))
+        from ottla.testing import Cluster
 
-            return started.enter_context(Cluster(brokers=brokers, **arguments))
+        return started.enter_context(Cluster(brokers=brokers, **arguments))
 
+    try:
         yield start
+    finally:
+        # A fault that a failed test has not reached is no further error.
+        failure: BaseException | None = request.node.stash.get(_FAILURE, None)
+        started.__exit__(None if failure is None else type(failure), failure, None)
 
 
 @pytest.fixture
@@ -334,18 +343,22 @@ def ottla_clean(ottla_broker: "ClusterMethods") -> "Iterator[ClusterMethods]":
     ottla_broker.reset()
 
 
-class _Aliases:
-    """The names of fixtures that projects have used before."""
+def _aliases() -> ModuleType:
+    """Return a plug-in with names of fixtures that projects have used before; as a module, since it has no state."""
 
     @pytest.fixture(scope="session")
-    def kafka_broker(self, ottla_broker: "ClusterMethods") -> "ClusterMethods":
+    def kafka_broker(ottla_broker: "ClusterMethods") -> "ClusterMethods":
         """The fixture `ottla_broker` under another name."""
         return ottla_broker
 
     @pytest.fixture
-    def kafka_topic(self, ottla_topic: str) -> str:
+    def kafka_topic(ottla_topic: str) -> str:
         """The fixture `ottla_topic` under another name."""
         return ottla_topic
+
+    aliases = ModuleType("ottla_aliases")
+    vars(aliases).update(kafka_broker=kafka_broker, kafka_topic=kafka_topic)
+    return aliases
 
 
 def _new_broker(config: pytest.Config) -> "Broker":
@@ -368,7 +381,10 @@ def _ask(access: Access, request: str | float) -> str:
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(f"{key} {json.dumps(request)}\n".encode())
         with connection.makefile() as answer:
-            found: dict[str, str] = json.loads(answer.read())
+            text = answer.read()
+    if not text:
+        raise ConnectionError("The process that has started this worker does not answer.")
+    found: dict[str, str] = json.loads(text)
     if "error" in found:
         from ottla.testing import CannotStart  # imported here: few tests have one
 

@@ -111,13 +111,18 @@ def test_settings_aliases_and_a_clean_broker(run):
         "    ottla_broker.disk.slow(0.001)\n"
         "    ottla_broker.delay_on('FETCH', 1).every_time()\n"
         "    ottla_broker.produce('t', 'x')\n"
+        "def test_that_fails_before_its_fault(ottla_cluster):\n"
+        "    ottla_cluster(process=False).disconnect_on('FETCH').once()\n"
+        "    raise LookupError\n"
         "def test_behind_it(ottla_broker):\n"
         "    assert ottla_broker.present_faults() == set()\n"
     )
     output = run(
         "--ottla-process", tests=tests, ini="ottla_aliases = true\nottla_config =\n  num.partitions=3\n"
     )
-    assert "1 failed, 3 passed" in output
+    assert "2 failed, 3 passed" in output
+    assert "1 error" not in output  # of a fixture
+    assert "warning" not in output
     assert "FAILED test_it.py::test_that_leaves_faults" in output
     assert "delay_on(FETCH, 1) was armed, and none of the 0 requests" in output
 
