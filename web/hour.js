@@ -46,7 +46,12 @@ globalThis.ottla ??= {};
   }
 
   function question(pause, key, next) {
-    const show = el("button", { type: "button", class: "main", disabled: !given.has(key), onclick: next }, "See what happens");
+    // The button is gone in the next step: its answer takes the focus.
+    const see = () => {
+      next();
+      document.querySelector(".answer")?.focus();
+    };
+    const show = el("button", { type: "button", class: "main", disabled: !given.has(key), onclick: see }, "See what happens");
     const option = (text, at) => el("label", {}, el("input", { type: "radio", name: "answer", value: at, checked: given.get(key) === at,
       onchange: () => {
         given.set(key, at);
@@ -59,7 +64,7 @@ globalThis.ottla ??= {};
   function answer(pause, chosen) {
     const isRight = chosen === pause.right;
     const head = chosen === undefined ? "The answer" : isRight ? "Yes" : "No";
-    return el("div", { class: `answer ${chosen === undefined ? "" : isRight ? "right" : "wrong"}`, role: "status" },
+    return el("div", { class: `answer ${chosen === undefined ? "" : isRight ? "right" : "wrong"}`, tabindex: -1 },
       el("p", { class: "soft" }, visible(pause.question)),
       chosen !== undefined && !isRight && el("p", {}, "You have said: ", visible(pause.answers[chosen])),
       el("p", {}, el("b", {}, `${head}: ${visible(pause.answers[pause.right])}`)),

@@ -98,6 +98,7 @@
       go, replay, heading: heading(trace, asked, lesson),
       ...(lesson && {
         last: Math.min(lesson.until ?? trace.steps.length, trace.steps.length),
+        isAsked: (step) => (lesson.pauses ?? []).some((each) => each.step === step),
         aside: (step) => ottla.hour.aside(asked.lesson, step, () => go({ step: step + 1, planted: open.page.now.planted })),
         end: ottla.hour.end(asked.lesson),
       }),
@@ -131,14 +132,14 @@
     }
     const number = (kip) => Number(kip.match(/\d+/)?.[0] ?? Infinity);
     const sorted = [...groups].sort(([one], [other]) => number(one) - number(other));
-    const words = ({ steps, planted }) => [`${steps} steps`, planted?.length > 0 && `${planted.length} planted ${planted.length > 1 ? "bugs" : "bug"}`];
+    const words = ({ steps, planted }) => [`${steps} steps`, planted?.length > 0 && `${planted.length} ${planted.length > 1 ? "bugs" : "bug"}`];
     return el("article", {},
       el("h1", {}, "The KIPs' stories, played"),
       el("p", {}, "Each story is a test of Ottla: a text of commands and of what they must print. Here it is played step by step, forwards and ",
         "backwards: the replicas' logs, what they say to each other down to the bytes, and the rule of the KIP that each decision follows."),
       ottla.hour.lessons().length > 0 && el("p", { class: "invitation" }, el("a", { class: "button main", href: "#hour" }, "The guided hour"),
         el("span", {}, ` ${ottla.hour.lessons().length} stories in an order that teaches, with questions.`)),
-      el("div", { class: "groups" }, sorted.map(([kip, stories]) => el("section", {}, el("h2", {}, visible(kip)),
+      el("div", { class: "groups" }, sorted.map(([kip, stories]) => el("section", {}, el("h2", {}, visible(kip), el("small", {}, ottla.kips[kip] ?? "Kafka's rules without a KIP")),
         el("ul", {}, stories.map((each) => el("li", {}, el("a", { href: `#${each.name}` }, visible(titleWithout(kip, each.title))),
           el("small", {}, words(each).filter(Boolean).join(", ")))))))));
   }
@@ -146,7 +147,7 @@
   /** "KIP-101, scenario 2: words" below the heading KIP-101: "Scenario 2: words". */
   function titleWithout(kip, title) {
     const rest = /^[,:]/.test(title.slice(kip.length)) && title.startsWith(kip) ? title.slice(kip.length).replace(/^[,:]\s*/, "") : title;
-    return rest.charAt(0).toUpperCase() + rest.slice(1);
+    return /^[a-z]+ /.test(rest) ? rest.charAt(0).toUpperCase() + rest.slice(1) : rest;
   }
 
   /** Load a trace's script once. */

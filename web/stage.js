@@ -46,9 +46,10 @@ globalThis.ottla ??= {};
   const differs = (one, other) => JSON.stringify(one ?? null) !== JSON.stringify(other ?? null);
   const mark = (isOther, ...children) => isOther ? el("span", { class: "differs" }, children) : children;
 
-  /** A node of the quorum: its role in which epoch, and its vote. */
-  function node({ role, epoch, leader, voted_for: voted, is_cut_off: isCutOff }) {
-    return [`${role}${role === "follower" ? ` of ${leader}` : ""}, e${epoch}`, voted != null && `voted for ${voted}`, isCutOff && "cut off"];
+  /** A node of the quorum: its role in which epoch, its vote, and the voters that it knows. */
+  function node({ role, epoch, leader, voted_for: voted, voters = [], is_cut_off: isCutOff }) {
+    return [`${role}${role === "follower" ? ` of ${leader}` : ""}, e${epoch}`, voted != null && `voted for ${voted}`,
+      voters.length > 0 && `voters ${voters.join(" ")}`, isCutOff && "cut off"];
   }
 
   function tier({ end_offset: end, objects = [], is_answering: isAnswering = true }) {

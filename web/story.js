@@ -12,9 +12,10 @@ globalThis.ottla ??= {};
 
   /**
    * The page of a trace. `go({step, planted})` is asked for another step or run, `replay(trace)` for the run of a changed text.
-   * `last` is the step at which it ends, `aside(step)` what a guide says beside a step, `end` what comes after the last one.
+   * `last` is the step at which it ends, `aside(step)` what a guide says beside a step, `end` what comes after the last one;
+   * where `isAsked(step)`, nothing is shown that has the answer.
    */
-  function page(trace, { go, replay, last = trace.steps.length, aside = () => null, end = null, heading }) {
+  function page(trace, { go, replay, last = trace.steps.length, aside = () => null, isAsked = () => false, end = null, heading }) {
     const now = { step: 1, planted: null };
     const columns = columnsOf(trace.steps);
     const lanes = lanesOf(trace.steps);
@@ -29,7 +30,7 @@ globalThis.ottla ??= {};
       const bug = trace.planted?.find((each) => each.name === planted);
       const runs = bug ? [{ steps: trace.steps, title: "As it is", against: bug.steps[at] ?? {} }, { ...bug, against: right }]
         : [{ steps: trace.steps }];
-      const comment = commentOf(trace.steps, at);
+      const comment = isAsked(step) ? null : commentOf(trace.steps, at);
       const kind = `runs ${bug ? "compared" : ""} ${columns[at].length > NARROW ? "" : "narrow"}`;
       bar.update(right);
       moment.replaceChildren(...[
@@ -39,6 +40,7 @@ globalThis.ottla ??= {};
         rulesOf(right.events?.length > 0 ? right.events : bug?.steps[at]?.events ?? []),
         runs.some(({ steps }) => steps[at]?.says?.length > 0 || steps[at]?.messages?.length > 0) && el("div", { class: kind }, runs.map((run) => wordsOf(run, at, lanes))),
       ].filter(Boolean));
+      text.box.hidden = isAsked(step);
       text.mark(right.line);
       document.title = `${step}/${last} ${right.command} – ${trace.title}`;
     }
@@ -87,7 +89,8 @@ globalThis.ottla ??= {};
     const isSameStart = at > 0 && columns[at - 1] === columns[at];
     const isLast = at >= steps.length - 1;
     return el("section", { class: "run" }, title && el("h3", {}, visible(title)),
-      step ? picture(step, { columns: columns[at], before: isSameStart ? steps[at - 1] : null, against })
+      step ? [picture(step, { columns: columns[at], before: isSameStart ? steps[at - 1] : null, against }),
+        isSameStart && ottla.changes.list(steps[at - 1], step)]
         : el("p", {}, `This run has ended after step ${steps.length}.`),
       isLast && outcome && el("p", { class: "outcome" }, el("b", {}, "Its end: "), visible(outcome)));
   }

@@ -145,6 +145,14 @@ def test_readers_can_read_and_reach_everything(browser, page, width, is_dark, fr
         assert browser.evaluate(_AXE) == [], fragment
 
 
+def test_no_story_is_wider_than_a_phone(browser, page, stories):
+    go(browser, page, "", width=360)
+    for name, trace in stories.items():
+        browser.evaluate(f"location.hash = '#{name}/{len(trace.steps) - 1}'")
+        browser.wait_for(f"document.querySelector('.story code')?.textContent === '{name}'")
+        assert browser.evaluate("document.documentElement.scrollWidth") <= 360, name
+
+
 def test_arrow_keys_and_the_slider_are_steps(browser, page):
     go(browser, page, "lineage/scenario_1/3")
     for key, step in (("ArrowRight", 4), ("ArrowRight", 5), ("ArrowLeft", 4)):
@@ -160,17 +168,19 @@ def test_arrow_keys_and_the_slider_are_steps(browser, page):
 
 def test_a_question_is_answered_in_the_next_step(browser, page):
     go(browser, page, "hour/1/7")
+    assert browser.evaluate("document.querySelector('.text').hidden"), "the text has the answer"
     assert browser.evaluate("document.querySelector('.question button').disabled")
     browser.evaluate("document.querySelectorAll('.question input')[0].click()")
     browser.evaluate("document.querySelector('.question button').click()")
     browser.wait_for("location.hash === '#hour/1/8'")
+    assert browser.evaluate("document.activeElement.className") == "answer wrong"
     answer = browser.evaluate("document.querySelector('.answer.wrong').textContent")
     assert "You have said: m1 only" in answer
     assert "No: m1 and m2" in answer
 
 
 def test_every_lesson_of_the_hour_has_its_questions(browser, page, stories):
-    lessons = hour.lessons({name: trace.steps for name, trace in stories.items()})
+    lessons = hour.lessons({name: [step.command for step in trace.steps] for name, trace in stories.items()})
     assert len(lessons) >= 6
     for number, lesson in enumerate(lessons, start=1):
         go(browser, page, f"hour/{number}")
