@@ -13,6 +13,7 @@ from ottla.bench.components.processes import PATIENCE_S, Child, answers, free_po
 #: Kafka's shell scripts, as the main classes that they start.
 TOOLS = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
+    "kafka-client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
@@ -171,9 +172,13 @@ class KafkaServer:
         if not (self.data_dir / "meta.properties").exists():
             tool("kafka-storage", "format", "-t", "q1Sh-9_ISia_zwGINzRvyQ", "-c", str(properties))
         log = self._folder / "kafka.log"
-        self._child = Child(server_command(properties, heap="1g", options=self._options), log=log)
+        self._child = Child(self.command(properties), log=log)
         self._child.wait_until(lambda: answers(self.port), interval_s=0.05)
         return self
+
+    def command(self, properties: Path) -> list[str]:
+        """The command line of the server."""
+        return server_command(properties, heap="1g", options=self._options)
 
     def stop(self) -> int:
         return self.child.stop()
