@@ -268,10 +268,11 @@ def test_javas_producer_pushes(ottla: OttlaServer, tmp_path: Path) -> None:
         return is_over
 
     eventually(is_at_its_end)
-    assert len(set(sent)) >= 2
+    values = page(ottla)
+    counts = {name: each for name, each in values.items() if name.startswith("ottla_client")}
+    assert len(set(sent)) >= 2, (counts, producer.output())
     assert sent == sorted(sent)
     assert 0 < sent[-1] <= 4000
-    values = page(ottla)
     assert ("java", "apache-kafka-java") in {
         (labels[0], labels[2]) for labels in values["ottla_client_instance_info"]
     }

@@ -92,6 +92,11 @@ def test_configurations(ottla, topic):
         ["2"],
     )
     ottla.text("configs", "alter", "--broker-defaults", "--unset", "log.cleaner.threads")
+    of_clients = ("--client-metrics", "mine")
+    ottla.text("configs", "alter", *of_clients, "--set", "interval.ms=5000", "--set", "metrics=a.")
+    rows = {row["key"]: row["value"] for row in ottla.rows("configs", "describe", *of_clients)}
+    assert rows == {"interval.ms": "5000", "metrics": "a."}
+    ottla.text("configs", "alter", *of_clients, "--unset", "interval.ms", "--unset", "metrics")
 
 
 @pytest.mark.parametrize(("arguments", "status", "sentence"), [

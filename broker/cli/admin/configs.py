@@ -1,7 +1,8 @@
 """Requests of `ottla configs`, and changes of configurations of `ottla topics`.
 
-A resource is what has configurations: a topic, a broker, the defaults of all brokers (a broker with the empty name), or
-a group. Keys are compared with those that a broker lists: the broker itself would accept a misspelled one.
+A resource is what has configurations: a topic, a broker, the defaults of all brokers (a broker with the empty name), a
+group, or a subscription of client metrics. Keys are compared with those that a broker lists: the broker itself would
+accept a misspelled one.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -40,7 +41,7 @@ class Resource:
     def __str__(self) -> str:
         if self.type is ConfigResourceType.BROKER and not self.name:
             return "defaults of all brokers"
-        return f"{self.type.name.lower()} {self.name}"
+        return f"{self.type.name.lower().replace('_', ' ')} {self.name}"
 
     @property
     def broker_id(self) -> int | None:

@@ -1,4 +1,4 @@
-"""`ottla configs`: describe and alter configurations of topics, brokers, groups, and the defaults of all brokers."""
+"""`ottla configs`: configurations of topics, brokers, groups, client metrics, and the defaults of all brokers."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -35,6 +35,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def with_resource(command: Command) -> Command:
     """Add the options that name the resource of a command."""
     for option in (
+        click.option(
+            "--client-metrics",
+            "subscription",
+            metavar="NAME",
+            help="This subscription of client metrics, which exists while it has configurations.",
+        ),
         click.option("--group", metavar="GROUP", help="The configurations of this group."),
         click.option(
             "--broker-defaults", "is_default", is_flag=True, help="The dynamic defaults of all brokers."
@@ -49,24 +55,28 @@ def with_resource(command: Command) -> Command:
     return command
 
 
-def resource_of(topic: str | None, broker: int | None, group: str | None, *, is_default: bool) -> Resource:
+def resource_of(
+    topic: str | None, broker: int | None, group: str | None, subscription: str | None, *, is_default: bool
+) -> Resource:
     """The resource that the options name. Raises UsageError unless it is one."""
     named = [
         *([] if topic is None else [Resource(ConfigResourceType.TOPIC, topic)]),
         *([] if broker is None else [Resource(ConfigResourceType.BROKER, str(broker))]),
         *([] if group is None else [Resource(ConfigResourceType.GROUP, group)]),
+        *([] if subscription is None else [Resource(ConfigResourceType.CLIENT_METRICS, subscription)]),
         *([Resource(ConfigResourceType.BROKER, "")] if is_default else []),
     ]
     if len(named) != 1:
         raise click.UsageError(
-            "Whose configurations? Name one of --topic, --broker, --broker-defaults and --group."
+            "Whose configurations? Name one of --topic, --broker, --broker-defaults, --group and "
+            "--client-metrics."
         )
     return named[0]
 
 
 @click.group("configs", cls=CommandGroup)
 def configs() -> None:
-    """Describe and alter configurations of topics, brokers and groups."""
+    """Describe and alter configurations of topics, brokers, groups and client metrics."""
 
 
 @configs.command("describe")
@@ -82,6 +92,7 @@ def describe_configs(
     broker: int | None,
     is_default: bool,
     group: str | None,
+    subscription: str | None,
     is_all: bool,
     is_json: bool,
 ) -> None:
@@ -89,7 +100,7 @@ def describe_configs(
 
     A KEY is shown with its synonyms in the order of precedence, and with its documentation.
     """
-    resource = resource_of(topic, broker, group, is_default=is_default)
+    resource = resource_of(topic, broker, group, subscription, is_default=is_default)
 
     async def question(client: ClusterClient) -> Configs:
         if topic is not None:
@@ -129,6 +140,7 @@ def alter_configs(
     broker: int | None,
     is_default: bool,
     group: str | None,
+    subscription: str | None,
     settings: tuple[str, ...],
     unset: tuple[str, ...],
     appended: tuple[str, ...],
@@ -136,7 +148,7 @@ def alter_configs(
     is_forced: bool,
 ) -> None:
     """Change configurations while the brokers run."""
-    resource = resource_of(topic, broker, group, is_default=is_default)
+    resource = resource_of(topic, broker, group, subscription, is_default=is_default)
     try:
         changes = changes_of(settings, unset, appended=appended, subtracted=subtracted)
     except ClusterError as error:

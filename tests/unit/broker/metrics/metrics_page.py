@@ -139,10 +139,11 @@ Java's clients from
 none is shown. A
 subscription is a resource of its own, which Kafka's tools and `ottla configs` create:
 
+    ottla configs alter --client-metrics all --set metrics=org.apache.kafka. --set interval.ms=10000
     kafka-client-metrics.sh --bootstrap-server localhost:9092 --alter --name all --metrics org.apache.kafka. \
 --interval 10000
 
-`--match` selects clients by regular expressions (Python's) for `client_id`, `client_instance_id`, \
+`match` selects clients by regular expressions (Python's) for `client_id`, `client_instance_id`, \
 `client_software_name`,
 `client_software_version`, `client_source_address` and `client_source_port`. A client asks for its subscription when \
 it connects, and
