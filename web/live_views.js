@@ -35,7 +35,7 @@
   }
 
   const brokerColumns = [
-    ["Broker", (each) => each.id, { head: true }],
+    ["Broker", (each) => `broker ${each.id}`, { head: true }],
     ["State", (each) => badge(each.state, each.state === "alive" ? "good" : "bad")],
     ["Leads", (each) => number(each.leaders), { kind: "number" }],
     ["Replicas", (each) => number(each.replicas), { kind: "number" }],
@@ -44,7 +44,7 @@
     ["Address", (each) => each.address && visible(each.address)],
   ];
   const controllerColumns = [
-    ["Controller", (each) => each.id, { head: true }],
+    ["Node", (each) => `node ${each.id}`, { head: true }],
     ["Role", (each) => badge(each.role, each.role === "active" ? "good" : "plain")],
     ["Log end", (each) => number(each.log_end_offset), { kind: "number" }],
     ["Behind", (each) => number(each.lag), { kind: "number" }],
