@@ -152,14 +152,14 @@ def test_an_unknown_record_ends_the_nodes_that_replay_it():
         leader = await world.until_active()
         log = leader.quorum._log
         offset = log.end_offset
-        rows = simple_records([(None, b"\x01\x1d\x00\x00")], timestamp=0, base_offset=offset)
+        rows = simple_records([(None, b"\x01\x1e\x00\x00")], timestamp=0, base_offset=offset)
         epoch = leader.controller.epoch
         log._append(build_batch(rows, base_offset=offset, leader_epoch=epoch), epoch=epoch, now_ms=0)
         leader.quorum._driver.enqueue(lambda now_ms: leader.quorum._raft.appended(now_ms, log.end_offset))
         await asyncio.sleep(3)
         assert world.failures
         for failure in world.failures:
-            assert f" at offset {offset}: metadata record of type 29, version 0: this software" in str(
+            assert f" at offset {offset}: metadata record of type 30, version 0: this software" in str(
                 failure
             )
         assert leader.quorum.has_failed
