@@ -11,7 +11,7 @@ from ottla.config.config_def import InvalidConfigValue, NotServed
 from ottla.config.definitions import BROKER_CONFIGS
 from ottla.config.group_bounds import check_group_defaults
 from ottla.config.listeners import SecurityProtocol, not_served
-from ottla.config.log_config import SERVER_SYNONYMS, check_local_retention, check_topic_values
+from ottla.config.log_config import SERVER_SYNONYMS, check_copy_lag, check_local_retention, check_topic_values
 from ottla.config.names import base_key
 from ottla.config.parsed_config import ParsedConfig, absolute_path
 from ottla.protocol.errors import InvalidConfig
@@ -212,6 +212,7 @@ def _check_remote_tier(config: ParsedConfig) -> None:
     if not config.remote_log_storage_system_enable:
         return
     check_local_retention(config.topic_defaults, prefix="log.")
+    check_copy_lag(config.topic_defaults, prefix="log.")
     if not config.is_broker:
         return
     if config.get("remote.log.storage.manager.class.name") is None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.definitions import BROKER_CONFIGS
-from ottla.config.log_config import check_local_retention
+from ottla.config.log_config import check_copy_lag, check_local_retention
 from ottla.config.names import base_key, listener_of, node_id_of
 from ottla.config.overrides import (
     PER_LISTENER_ONLY,
@@ -70,6 +70,7 @@ def validate_broker_alter(config: BrokerConfig, resource_name: str, overrides: M
             else config.with_dynamic(overrides, config.broker_overrides)
         )
         check_local_retention(altered.topic_defaults, prefix="log.")
+        check_copy_lag(altered.topic_defaults, prefix="log.")
     except InvalidConfig as error:
         raise InvalidRequest(error.message) from None
     _refuse(

@@ -33,6 +33,7 @@ MAX_VALUE_LENGTH = 2**15 - 1
 #: Keys for which a negative number means that there is no bound.
 _BOUNDS = (
     "retention.bytes", "retention.ms", "local.retention.ms", "local.retention.bytes",
+    "remote.copy.lag.ms", "remote.copy.lag.bytes",
     "leader.election.eligible.local.log.ms", "leader.election.eligible.local.log.bytes",
 )  # fmt: skip
 
@@ -78,6 +79,9 @@ class LogConfig:
     #: tiered topic only if retention_ms has no limit either. See the `effective_local_` properties.
     local_retention_ms: int | None = None
     local_retention_bytes: int | None = None
+    #: None: the effective local retention. See the `effective_` properties.
+    remote_copy_lag_ms: int | None = 0
+    remote_copy_lag_bytes: int | None = None
     remote_log_copy_disable: bool = False
     remote_log_delete_on_disable: bool = False
     leader_election_prefer_early_local_log_start_offset: bool = False
@@ -171,6 +175,18 @@ class LogConfig:
         return self.retention_ms if self.local_retention_ms is None else self.local_retention_ms
 
     @property
+    def effective_remote_copy_lag_ms(self) -> int | None:
+        """Age from which a closed segment is copied to the remote tier; None: its age is not asked (KIP-1241)."""
+        lag_ms = self.remote_copy_lag_ms
+        return self.effective_local_retention_ms if lag_ms is None else lag_ms
+
+    @property
+    def effective_remote_copy_lag_bytes(self) -> int | None:
+        """Bytes of newer local records from which a closed segment is copied; None: they are not asked (KIP-1241)."""
+        lag_bytes = self.remote_copy_lag_bytes
+        return self.effective_local_retention_bytes if lag_bytes is None else lag_bytes
+
+    @property
     def effective_local_retention_bytes(self) -> int | None:
         """Local size beyond which tiered segments are removed; None is without limit."""
         return self.retention_bytes if self.local_retention_bytes is None else self.local_retention_bytes
@@ -248,6 +264,22 @@ def check_local_retention(values: Mapping[str, ConfigValue], *, prefix: str = ""
             raise InvalidConfigValue(f"{prefix}local.{whole_name}", local, allowed)
 
 
+def check_copy_lag(values: Mapping[str, ConfigValue], *, prefix: str = "") -> None:
+    """Check that segments are copied before they are due for removal from the local tier (KIP-1241).
+
+    `prefix` is prepended to the keys in error messages: `log.` for a broker's own configuration.
+    Source: LogConfig.validateRemoteCopyLagTime and validateRemoteCopyLagSize.
+    """
+    for unit in ("ms", "bytes"):
+        name, lag = f"remote.copy.lag.{unit}", _number(values, f"remote.copy.lag.{unit}")
+        local = _number(values, f"local.retention.{unit}")
+        if local == -2:
+            local = _number(values, f"retention.{unit}")
+        if lag > 0 and 0 <= local < lag:
+            allowed = f"at most local.retention.{unit} (effective value: {local}), 0 or -1"
+            raise InvalidConfigValue(f"{prefix}{name}", lag, allowed)
+
+
 def _check_tiered(values: Mapping[str, ConfigValue], is_system_enabled: bool) -> None:
     if not is_system_enabled:
         raise InvalidConfig(
@@ -257,6 +289,7 @@ def _check_tiered(values: Mapping[str, ConfigValue], is_system_enabled: bool) ->
     if values["cleanup.policy"] not in ((), ("delete",)):
         raise InvalidConfig("remote.storage.enable=true needs cleanup.policy to be delete, or empty.")
     check_local_retention(values)
+    check_copy_lag(values)
     if values["remote.log.copy.disable"]:
         for whole_name in ("retention.bytes", "retention.ms"):
             local = values[f"local.{whole_name}"]

@@ -212,7 +212,7 @@ def _of_remote_tier(config: BrokerConfig, names: Iterable[str]) -> Iterator[str]
     """Yield a notice of the remote tier's settings that are set while the tier is disabled."""
     if config.remote_log_storage_system_enable:
         return
-    prefixes = (*_plugin_prefixes(config), "remote.", "log.local.retention.")
+    prefixes = (*_plugin_prefixes(config), "remote.", "log.local.retention.", "log.remote.copy.lag.")
     if idle := sorted(name for name in names if name.startswith(prefixes) and name != _SYSTEM_ENABLE):
         yield f"These configurations have no effect, since {_SYSTEM_ENABLE} is false: {', '.join(idle)}."
 

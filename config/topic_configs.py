@@ -1,4 +1,4 @@
-"""Every topic configuration of Kafka 4.3.1, one of 4.4, those of the draft KIP-1303, and their broker-wide defaults.
+"""Every topic configuration of Kafka 4.4.0, those of the draft KIP-1303, and their broker-wide defaults.
 
 Source: org.apache.kafka.storage.internals.log.LogConfig and ServerTopicConfigSynonyms.
 """
@@ -72,6 +72,10 @@ _KEYS = (
      "Age at which a tiered segment's local copy is deleted; -2 follows retention.ms."),
     ("local.retention.bytes", _LONG, -2, Between(-2),
      "Size of local segments beyond which tiered ones are deleted; -2 follows retention.bytes."),
+    ("remote.copy.lag.ms", _LONG, 0, Between(-1),
+     "Age from which a closed segment is copied; 0 is at once, -1 follows local.retention.ms (KIP-1241)."),
+    ("remote.copy.lag.bytes", _LONG, -1, Between(-1),
+     "Newer bytes from which it is copied, too; 0 is at once, -1 follows local.retention.bytes (KIP-1241)."),
     ("remote.log.copy.disable", _BOOLEAN, False, None,
      "Stops copying to the remote tier; what is there stays readable (KIP-950)."),
     ("remote.log.delete.on.disable", _BOOLEAN, False, None,
@@ -158,5 +162,7 @@ SERVER_SYNONYMS: dict[str, tuple[ServerSynonym, ...]] = {
     "message.timestamp.after.max.ms": _of("log.message.timestamp.after.max.ms"),
     "local.retention.ms": _of("log.local.retention.ms"),
     "local.retention.bytes": _of("log.local.retention.bytes"),
+    "remote.copy.lag.ms": _of("log.remote.copy.lag.ms"),
+    "remote.copy.lag.bytes": _of("log.remote.copy.lag.bytes"),
     **{name: _of(name) for name in LEADER_PREFERENCE_CONFIGS},
 }

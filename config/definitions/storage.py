@@ -258,6 +258,14 @@ _REMOTE_TIER = (
               "Local size beyond which tiered segments lose their local copy, for topics that do not set it; "
               "-2 follows log.retention.bytes.",
               MEDIUM, check=Between(-2), update_mode=CLUSTER_WIDE),
+    ConfigKey("log.remote.copy.lag.ms", LONG, 0,
+              "Age from which closed segments are copied, for topics that do not set it; 0 is at once, -1 follows "
+              "log.local.retention.ms (KIP-1241).",
+              MEDIUM, check=Between(-1), update_mode=CLUSTER_WIDE),
+    ConfigKey("log.remote.copy.lag.bytes", LONG, -1,
+              "Newer bytes from which closed segments are copied, too, for topics that do not set it; 0 is at once, -1 "
+              "follows log.local.retention.bytes (KIP-1241).",
+              MEDIUM, check=Between(-1), update_mode=CLUSTER_WIDE),
     ConfigKey("remote.log.manager.copy.max.bytes.per.second", LONG, MAX_LONG,
               "Maximum bytes per second that this broker copies to the remote tier.",
               MEDIUM, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),

@@ -12,10 +12,12 @@ Source: RLMCopyTask of Kafka 4.3.1.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from logging import DEBUG, INFO, getLogger
 from typing import Final, assert_never
 from uuid import UUID
 
+from ottla.config.topic_configs import MAX_LONG
 from ottla.protocol.kafka_uuid import to_text
 from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.remote.errors import RemoteResourceNotFound, TransferCancelled
@@ -29,10 +31,13 @@ from ottla.remote.log_manager.copying import (
     after_copy,
     after_failure,
     data_of,
+    is_copied_at_once,
     is_copying,
+    is_due,
     is_wanted,
     metadata_of,
     next_segment,
+    pending_segments,
 )
 from ottla.remote.log_manager.deletions import CopyDeletions
 from ottla.remote.log_manager.lane import NotYet, Work
@@ -47,6 +52,8 @@ from ottla.remote.metrics import RemoteStorageMetrics
 from ottla.remote.only_copies import may_be_only_copy
 from ottla.remote.segment_metadata import RemoteLogSegmentMetadata
 from ottla.runtime import Pool, Runtime
+from ottla.storage.log import Log
+from ottla.storage.segment import Segment
 from ottla.storage.segment_times import FileTimes, SegmentFile
 from ottla.storage.tiered_log import SegmentToCopy
 
@@ -104,8 +111,26 @@ class CopyTask:
             self._end_finished(state, attempt)
         if not log.is_tiered or state.is_copying_stopped:
             return None
+        if is_copying(log) and not is_copied_at_once(log.config):
+            next_one, *newer = pending_segments(log)
+            if newer and next_one.indexes.known_largest is None:
+                return self._read_time(log, next_one)
+            if newer and not self._is_due(log, next_one, newer):
+                return None
         segment = next_segment(log)
         return None if segment is None else self._begin(state, segment)
+
+    def _is_due(self, log: Log, segment: Segment, newer: list[Segment]) -> bool:
+        now_ms, largest_ms = self._runtime.now_ms(), segment.indexes.largest.timestamp
+        time_ms = segment.files.modified_ms() if largest_ms < 0 else largest_ms
+        return is_due(log.config, age_ms=now_ms - time_ms, newer_bytes=sum(each.size for each in newer))
+
+    async def _read_time(self, log: Log, segment: Segment) -> bool:
+        """Read the largest timestamp of a segment, of which nothing is in memory after a start."""
+        warm_up = partial(log.reader.warm_up_times, MAX_LONG, go_by_file=lambda _: False, of_records=False)
+        await self._runtime.run_blocking(warm_up, pool=Pool.REMOTE_COPIES)
+        segment.indexes.load_largest()
+        return True
 
     async def _begin(self, state: PartitionState, segment: SegmentToCopy) -> bool:
         """Store COPY_SEGMENT_STARTED for a segment, and copy it."""

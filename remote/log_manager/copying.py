@@ -3,21 +3,24 @@
     [ copied ........... ][ next ][ later ][ closed, with an open transaction ][ active ]
                           ^ max(remote end, log start)      ^ last stable offset
 
-A segment is copied when it is closed, and everything in it is committed and decided. Segments are copied in
+A segment is copied when it is closed, everything in it is committed and decided, and it is old enough or followed by
+enough (KIP-1241): as long as the local tier serves it, its copy is of no use but is paid for. Segments are copied in
 order, so that what is copied has no hole.
 
-Source: RLMCopyTask.candidateLogSegments and copyLogSegment of Kafka 4.3.1.
+Source: RLMCopyTask.candidateLogSegments, isEligibleForUpload and copyLogSegment of Kafka 4.4.0.
 """
 
 from dataclasses import dataclass
 from uuid import UUID
 
+from ottla.config.log_config import LogConfig
 from ottla.remote.errors import DamagedSegment, RetriableRemoteStorageError
 from ottla.remote.log_manager.partition_state import Attempt, PartitionState
 from ottla.remote.log_manager.segment_transfers import TransferAbandoned
 from ottla.remote.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from ottla.remote.storage_manager import LogSegmentData
 from ottla.storage.log import Log
+from ottla.storage.segment import Segment
 from ottla.storage.tiered_log import SegmentToCopy, segments_to_copy
 
 
@@ -46,6 +49,33 @@ def next_segment(log: Log) -> SegmentToCopy | None:
     assert from_offset < segment.end_offset <= log.last_stable_offset, (segment, log.offsets)
     assert segment.base_offset < segment.end_offset <= log.segments.active.base_offset, segment
     return segment
+
+
+def is_copied_at_once(config: LogConfig) -> bool:
+    """Whether a closed segment needs no age and no newer records to be copied: the default."""
+    return config.effective_remote_copy_lag_ms == 0 or config.effective_remote_copy_lag_bytes == 0
+
+
+def is_due(config: LogConfig, *, age_ms: int, newer_bytes: int) -> bool:
+    """Whether a closed segment of this age, with so many bytes of local records after it, is to be copied (KIP-1241).
+
+    A negative age is that of a timestamp in the future, which would keep the segment for as long as it lies ahead.
+    """
+    if is_copied_at_once(config):
+        return True
+    lag_ms, lag_bytes = config.effective_remote_copy_lag_ms, config.effective_remote_copy_lag_bytes
+    is_old = lag_ms is not None and not 0 <= age_ms < lag_ms
+    return is_old or (lag_bytes is not None and newer_bytes >= lag_bytes)
+
+
+def pending_segments(log: Log) -> list[Segment]:
+    """The segments from the next one to copy on, the active one included. The remote end must be known."""
+    from_offset = log.offsets.earliest_pending_upload_offset
+    assert from_offset is not None, log.offsets
+    pending = list(log.segments.from_offset(from_offset))
+    if len(pending) > 1 and (log.segments.end_of(pending[0]) or 0) <= from_offset:
+        pending.pop(0)
+    return pending
 
 
 def copy_lag(log: Log) -> tuple[int, int]:

@@ -54,6 +54,15 @@ SETTINGS = {
     "share.coordinator.state.topic.min.isr": "1",
 }
 
+#: Configurations that Kafka 4.3.1 does not have.
+OF_KAFKA_4_4 = {
+    "max.decompressed.message.bytes",
+    "log.remote.copy.lag.ms",
+    "log.remote.copy.lag.bytes",
+    "remote.copy.lag.ms",
+    "remote.copy.lag.bytes",
+}
+
 #: Set by the way the two are started, to different values; and what Kafka does not have.
 OF_THE_START = {
     "metrics.listeners",
@@ -61,7 +70,7 @@ OF_THE_START = {
     "remote.log.manager.transfer.deadline.ms",
     "remote.log.storage.manager.process.enable",
     *LEADER_PREFERENCE_CONFIGS,
-    "max.decompressed.message.bytes",  # of Kafka 4.4
+    *OF_KAFKA_4_4,
     "listeners",
     "log.dirs",
     "controller.quorum.voters",

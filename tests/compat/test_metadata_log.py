@@ -15,6 +15,7 @@ from ottla.controller.metadata_log.snapshot_writer import records_of
 from ottla.controller.metadata_log.transactions import TransactionFilter
 from ottla.controller.quorum.raft_client import RaftClient
 from ottla.controller.raft.types import Address, RaftSettings
+from ottla.metadata.features import CONTROLLER_UNREGISTRATION_4_4_IV2
 from ottla.metadata.frame import encode_record
 from ottla.metadata.image import InvalidMetadata, MetadataImage
 from ottla.metadata.records import (
@@ -23,6 +24,7 @@ from ottla.metadata.records import (
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    UnregisterControllerRecord,
 )
 from ottla.protocol.local_log import LocalLogState, ReplicaLocalLog
 from ottla.protocol.messages.voters_record import Voter, VotersRecord
@@ -46,7 +48,12 @@ def dump(path: Path) -> list[str]:
 
 
 def test_kafkas_tool_reads_every_record_that_we_can_write(tmp_path: Path):
-    cases = [(record, version) for record in CASES for version in versions(record)]
+    known = [
+        record
+        for record in CASES
+        if LEVEL >= CONTROLLER_UNREGISTRATION_4_4_IV2 or not isinstance(record, UnregisterControllerRecord)
+    ]
+    cases = [(record, version) for record in known for version in versions(record)]
     for (record, version), line in zip(cases, dump_of(tmp_path, cases), strict=True):
         decoded = json.loads(line.partition("payload: ")[2])
         assert (decoded["type"], decoded["version"]) == (kafka_name(record), version)

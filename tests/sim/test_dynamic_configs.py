@@ -135,6 +135,8 @@ TOPICS: dict[str, tuple[str, object, Callable[[Node], object]]] = {
     ),
     "local.retention.ms": ("17", 17, of_log("effective_local_retention_ms")),
     "local.retention.bytes": ("18", 18, of_log("effective_local_retention_bytes")),
+    "remote.copy.lag.ms": ("19", 19, of_log("effective_remote_copy_lag_ms")),
+    "remote.copy.lag.bytes": ("20", 20, of_log("effective_remote_copy_lag_bytes")),
     "remote.log.copy.disable": ("true", True, of_log("remote_log_copy_disable")),
     "remote.log.delete.on.disable": ("true", True, of_log("remote_log_delete_on_disable")),
     "remote.storage.enable": ("true", True, of_log("remote_storage_enable")),

@@ -30,7 +30,8 @@ _OPENING = """\
 # Configuration
 
 Names, types, defaults, bounds and synonyms of all configurations are Apache Kafka 4.3.1's
-(`max.decompressed.message.bytes` is 4.4's), and a `server.properties` file of Kafka loads unchanged; \
+(`max.decompressed.message.bytes` and `remote.copy.lag.*` are 4.4's), and a `server.properties` file \
+of Kafka loads unchanged; \
 only `metrics.listeners`, `metrics.names`, `metrics.clients.max.series` and `metrics.groups.max.rows` \
 ([METRICS.md](METRICS.md)),
 `remote.log.storage.manager.process.enable`, \

@@ -141,6 +141,12 @@ def test_what_may_be_set(overrides, refused):
     ({"cleanup.policy": "compact"},                                 "cleanup.policy to be delete"),
     ({"cleanup.policy": ""},                                        None),
     ({"remote.log.copy.disable": "true"},                           None),
+    ({"remote.copy.lag.ms": "5", "local.retention.ms": "5"},        None),
+    ({"remote.copy.lag.ms": "6", "local.retention.ms": "5"},        "remote.copy.lag.ms.*at most local.retention.ms"),
+    ({"remote.copy.lag.ms": "6", "retention.ms": "5"},              "remote.copy.lag.ms.*effective value: 5"),
+    ({"remote.copy.lag.ms": "6", "retention.ms": "-1"},             None),
+    ({"remote.copy.lag.bytes": "6", "retention.bytes": "5"},        "remote.copy.lag.bytes"),
+    ({"remote.copy.lag.bytes": "-1", "local.retention.bytes": "5", "retention.bytes": "5"}, None),
     ({"remote.log.copy.disable": "true", "local.retention.ms": "5"}, "remote.log.copy.disable=true needs"),
 ])  # fmt: skip
 def test_what_may_be_set_on_a_tiered_topic(overrides, refused):
