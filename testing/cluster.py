@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeVar
 from uuid import uuid4
 
 from ottla.broker.cli.cluster_plan import NodePlan, formatting, make_plan, write_properties
@@ -149,6 +149,16 @@ class Cluster(ControlledCluster):
         node = self.broker(broker_id)
         if not self._fence(node):
             raise ClusterError("No controller is running.")
+
+    if not TYPE_CHECKING:  # a name that is not there is an error for them
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say where a method of one broker is."""
+            if not name.startswith("_") and hasattr(ClusterNode, name):
+                raise AttributeError(
+                    f"{name} concerns one broker: cluster.broker(1).{name}, or each of cluster.brokers."
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # -- waiting ----------------------------------------------------------------------------------------
 

@@ -83,11 +83,7 @@ class ControlCalls:
         method = self._by_name.get(name)
         if method is None:
             raise InvalidCall(f"There is no call {name!r}: known are {', '.join(self.names)}.")
-        try:
-            inspect.signature(method).bind(**arguments)
-        except TypeError as error:
-            known = ", ".join(str(each) for each in inspect.signature(method).parameters)
-            raise InvalidCall(f"{name}: {error}; its arguments are {known or 'none'}.") from None
+        _check(method, arguments, name)
         return method(**arguments)
 
     def status(self) -> Json:
@@ -133,10 +129,8 @@ class ControlCalls:
             arming = {name: arguments.pop(name) for name in _ARMING if name in arguments}
             if len(arming) != 1:
                 raise InvalidCall(f"Say how often the fault strikes, by one of {', '.join(_ARMING)}.")
-            try:
-                fault = create(**arguments)
-            except TypeError as error:
-                raise InvalidCall(f"{error}.") from None
+            _check(create, arguments, create.__name__)
+            fault = create(**arguments)
             [(how, argument)] = arming.items()
             try:
                 match how:
@@ -186,6 +180,15 @@ class ControlCalls:
         if verify:
             found.verify()
         return {**state, "is_armed": False}
+
+
+def _check(method: Callable[..., object], arguments: Mapping[str, Json], name: str) -> None:
+    """Raise InvalidCall if these are no arguments of the method."""
+    try:
+        inspect.signature(method).bind(**arguments)
+    except TypeError as error:
+        known = ", ".join(str(each) for each in inspect.signature(method).parameters)
+        raise InvalidCall(f"{name}: {error}; its arguments are {known or 'none'}.") from None
 
 
 def _stored(value: Json) -> str | bytes | None:

@@ -51,6 +51,8 @@ def test_a_topic_has_a_replica_on_each_broker_in_its_rack(cluster):
         cluster.kill(4)
     with pytest.raises(ClusterError, match="No broker knows none-0"):
         cluster.in_sync("none")
+    with pytest.raises(AttributeError, match=r"pause concerns one broker: cluster\.broker\(1\)\.pause"):
+        cluster.pause(1)
 
 
 def test_another_broker_leads_as_soon_as_one_is_killed(cluster):

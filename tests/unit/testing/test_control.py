@@ -114,6 +114,10 @@ def test_refusals_are_sentences(call):
     call("reset")  # the fault that was not armed is forgotten
     assert "There is no fault 99" in call.refused("fault", fault=99)
     assert "Say how often the fault strikes" in call.refused("delay_on", api="FETCH", seconds=1)
+    assert (
+        "delay_on: missing a required argument: 'seconds'; its arguments are api, seconds,"
+        in call.refused("delay_on", api="FETCH", once=True)
+    )
     assert "There is no API 'FTECH': did you mean FETCH?" in call.refused(
         "disconnect_on", api="FTECH", once=True
     )
