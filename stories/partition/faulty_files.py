@@ -306,8 +306,8 @@ class FaultyFiles(Files):
         return dict(_walk(path, self._node(path)))
 
     def flushed_contents(self) -> dict[Path, bytes]:
-        """Every file as it is after a loss of power: with what was flushed, under the names that were."""
-        return dict(_walk(Path("/"), self._root, is_flushed=True))
+        """Every file as it is after a loss of power, without zeros at its end that were never written."""
+        return dict(_walk_flushed(Path("/"), self._root))
 
     # -- the tree ----------------------------------------------------------------------------------
 
@@ -636,10 +636,17 @@ def _between_cuts(file: _File, moment: int) -> tuple[int, int, int]:
     return begins, len(file.pending), cut
 
 
-def _walk(path: Path, node: _Node, *, is_flushed: bool = False) -> Iterator[tuple[Path, bytes]]:
+def _walk(path: Path, node: _Node) -> Iterator[tuple[Path, bytes]]:
     if isinstance(node, _File):
-        content = node.flushed if is_flushed else node.content()
-        yield path, content.data.ljust(content.size, b"\0")
+        yield path, node.read(0, node.size)
     else:
-        for name, child in sorted((node.flushed if is_flushed else node.entries).items()):
-            yield from _walk(path / name, child, is_flushed=is_flushed)
+        for name, child in sorted(node.entries.items()):
+            yield from _walk(path / name, child)
+
+
+def _walk_flushed(path: Path, node: _Node) -> Iterator[tuple[Path, bytes]]:
+    if isinstance(node, _File):
+        yield path, node.flushed.data
+    else:
+        for name, child in sorted(node.flushed.items()):
+            yield from _walk_flushed(path / name, child)

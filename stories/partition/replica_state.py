@@ -74,7 +74,7 @@ def stopped(
     name: str, files: FaultyFiles, directory: Path, *, before: Replica | None, rack: str | None
 ) -> Replica:
     """Return the replica of a broker that does not run: the files on its disk; `before`: as it was last seen."""
-    found = files.contents()
+    found = files.flushed_contents()  # a crash has flushed, or lost, everything
     cells = _on_disk(found, directory)
     segments = sorted(int(path.stem) for path in found if path.parent == directory and path.suffix == LOG)
     start = min(segments, default=0)

@@ -125,7 +125,16 @@ def test_it_has_one_package(installed):
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"ottla"}
     assert {name.split("/")[1] for name in names if name.count("/") > 1} >= {*ROOMS}
     assert {"ottla/py.typed", "ottla/bench/page/page.css", "ottla/bench/workloads/smoke.toml"} <= {*names}
-    assert not [name for name in names if "/tests/" in name]
+    assert {
+        "ottla/stories/hour.toml",
+        "ottla/stories/texts/lineage/scenario_2.txt",
+        "ottla/web/play.html",
+    } <= {*names}
+    assert not [
+        name
+        for name in names
+        if "/tests/" in name or (name.startswith("ottla/stories/texts/") and name.endswith(".py"))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -136,6 +145,8 @@ def test_it_has_one_package(installed):
         "ottla tier --help",
         "python -m ottla --version",
         "ottla random-uuid",
+        "ottla play lineage/scenario_2",
+        "ottla docs build site",
     ],
 )
 def test_a_command(installed, command):
