@@ -1,5 +1,6 @@
 """One Spark session for all tests of a process: PySpark has one at a time. Tests of other sessions start programs."""
 
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,11 @@ LONGEST = (
     "test_generators_calibration.py",
     "test_aggregation.py",
 )
+
+# A test's Spark lives for seconds: what the second compiler would gain costs more than half of its CPU time. Programs
+# that tests start have the same.
+for _options in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(_options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
