@@ -15,6 +15,7 @@ import click
 
 from ottla import VERSION
 from ottla.broker.cli.command_group import CommandGroup
+from ottla.broker.cli.standard_streams import full_output_is_named, open_standard_streams
 
 #: The module and the function of each command, by the command's name.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
@@ -68,6 +69,12 @@ class _Commands(CommandGroup):
         gc.enable()
         assert isinstance(command, click.Command), command
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command that the arguments name."""
+        open_standard_streams()
+        with full_output_is_named():
+            return super().invoke(ctx)
 
 
 @click.group(

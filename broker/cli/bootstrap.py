@@ -61,6 +61,7 @@ def ask_cluster(
     bootstrap: str, question: Callable[[ClusterClient], Awaitable[T]], *, waits: Waits | None = None
 ) -> T:
     """Run a command's question with a client of the cluster that --bootstrap-server names. Raises CannotBeDone."""
+    _check_text()
 
     async def main(runtime: Runtime) -> T:
         addresses = addresses_of(bootstrap)
@@ -78,6 +79,18 @@ def ask_cluster(
         raise CannotBeDone(f"{error} Start one, or name another address by --bootstrap-server.") from error
     except (ClusterError, RemoteStorageError, KafkaError) as error:
         raise CannotBeDone(str(error)) from error
+
+
+def _check_text() -> None:
+    """Check that the command's arguments are text: a shell passes any bytes, of which no name consists.
+
+    Raises CannotBeDone.
+    """
+    context = click.get_current_context(silent=True)
+    for name, value in (context.params if context is not None else {}).items():
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str) and (shown := text.encode("utf-8", "replace").decode()) != text:
+                raise CannotBeDone(f"{name.upper()} {shown!r} is not UTF-8: names and values are text.")
 
 
 async def existing_topics(
@@ -104,6 +117,5 @@ def check_names(kind: str, names: Sequence[str], known: Collection[str], *, reme
     """Check that the cluster has things of these names. Raises ClusterError, which suggests similar names."""
     if missing := [name for name in names if name not in known]:
         hints = [similar(missing[0], known) if len(missing) == 1 else "", remedy]
-        raise ClusterError(
-            " ".join([f"The cluster has no {kind} {', '.join(missing)}.", *filter(None, hints)])
-        )
+        shown = ", ".join(each or "''" for each in missing)
+        raise ClusterError(" ".join([f"The cluster has no {kind} {shown}.", *filter(None, hints)]))

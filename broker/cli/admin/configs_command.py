@@ -25,6 +25,7 @@ from ottla.broker.cli.bootstrap import (
 )
 from ottla.broker.cli.command_group import CommandGroup
 from ottla.broker.cli.output import show
+from ottla.broker.cli.parameters import BROKER_ID
 from ottla.broker.cluster_client.client import ClusterClient
 from ottla.broker.cluster_client.errors import ClusterError
 from ottla.metadata.image import ConfigResourceType
@@ -45,9 +46,7 @@ def with_resource(command: Command) -> Command:
         click.option(
             "--broker-defaults", "is_default", is_flag=True, help="The dynamic defaults of all brokers."
         ),
-        click.option(
-            "--broker", type=click.IntRange(0), metavar="ID", help="The configurations of this broker."
-        ),
+        click.option("--broker", type=BROKER_ID, metavar="ID", help="The configurations of this broker."),
         click.option("--topic", metavar="TOPIC", help="The configurations of this topic."),
         bootstrap_option,
     ):

@@ -11,7 +11,7 @@ from ottla.broker.cli.admin.resetting import Kind, Reset, Target, parse_topics, 
 from ottla.broker.cli.bootstrap import CannotBeDone, ask_cluster, bootstrap_option, json_option
 from ottla.broker.cli.command_group import CommandGroup
 from ottla.broker.cli.output import confirm, show
-from ottla.broker.cli.parameters import time_ms
+from ottla.broker.cli.parameters import OFFSET, time_ms
 from ottla.broker.cluster_client.client import ClusterClient
 from ottla.broker.cluster_client.errors import ClusterError
 
@@ -65,7 +65,7 @@ def describe_groups(names: tuple[str, ...], *, bootstrap: str, is_json: bool) ->
 @click.option("--all-topics", is_flag=True, help="Reset all partitions that have a committed offset.")
 @click.option("--to-earliest", is_flag=True, help="Continue at the start of the log.")
 @click.option("--to-latest", is_flag=True, help="Continue at the end of the log.")
-@click.option("--to-offset", type=click.IntRange(0), metavar="OFFSET", help="Continue at this offset.")
+@click.option("--to-offset", type=OFFSET, metavar="OFFSET", help="Continue at this offset.")
 @click.option(
     "--to-datetime", type=time_ms, metavar="TIME", help="Continue at the first record of this time."
 )

@@ -92,12 +92,17 @@ def parse_topics(texts: Sequence[str]) -> dict[str, list[int] | None]:
     found: dict[str, list[int] | None] = {}
     for text in texts:
         name, colon, numbers = text.partition(":")
-        if colon and not all(each.strip().isdecimal() for each in numbers.split(",")):
+        if colon and not all(_is_number(each.strip()) for each in numbers.split(",")):
             raise ClusterError(f"--topic {text}: it must be TOPIC, or TOPIC:PARTITION,PARTITION.")
         if name in found:
             raise ClusterError(f"--topic {text}: {name} is named twice.")
         found[name] = [int(each) for each in numbers.split(",")] if colon else None
     return found
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text may be the number of a partition, which has ten digits at most."""
+    return text.isdecimal() and text.isascii() and len(text) <= 10
 
 
 def reset_rows(group: str, resets: Sequence[Reset], *, is_executed: bool) -> Iterator[Row]:

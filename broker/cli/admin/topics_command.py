@@ -21,6 +21,7 @@ from ottla.broker.cli.bootstrap import (
 )
 from ottla.broker.cli.command_group import CommandGroup
 from ottla.broker.cli.output import confirm, show
+from ottla.broker.cli.parameters import PARTITION_COUNT
 from ottla.broker.cluster_client.errors import ClusterError
 from ottla.config.load import parse_settings
 from ottla.protocol.errors import InvalidConfig
@@ -71,7 +72,7 @@ def describe_topics(names: tuple[str, ...], *, bootstrap: str, is_internal: bool
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
 @bootstrap_option
 @click.option(
-    "--partitions", type=click.IntRange(1), help="The number of partitions; by default num.partitions."
+    "--partitions", type=PARTITION_COUNT, help="The number of partitions; by default num.partitions."
 )
 @click.option(
     "--replication-factor",
@@ -115,7 +116,7 @@ def create_topics(
 @topics.command("alter", no_args_is_help=True)
 @click.argument("name", metavar="TOPIC")
 @bootstrap_option
-@click.option("--partitions", type=click.IntRange(1), help="Increase the number of partitions to this.")
+@click.option("--partitions", type=PARTITION_COUNT, help="Increase the number of partitions to this.")
 @set_option
 @unset_option
 def alter_topic(

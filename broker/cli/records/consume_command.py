@@ -14,7 +14,7 @@ import click
 from ottla.broker.cli.admin.resetting import Kind, Target
 from ottla.broker.cli.bootstrap import CannotBeDone, ask_cluster, bootstrap_option, json_option
 from ottla.broker.cli.output import as_json, sentence, standard_output, terminal_text
-from ottla.broker.cli.parameters import time_ms
+from ottla.broker.cli.parameters import PARTITION, time_ms
 from ottla.broker.cli.records.formats import FormatError, Formats, Record, as_line, row_of
 from ottla.broker.cli.records.produce_command import formats_of, with_formats
 from ottla.broker.cli.records.starting import Range, ranges_of, target_of
@@ -38,7 +38,7 @@ _NO_GROUP: Final = "ottla-consume"
 @click.option("--from-beginning", is_flag=True, help="Begin at the start of the logs.")
 @click.option("--offset", metavar="OFFSET", help="Begin at this offset; -N: at the last N; earliest; latest.")
 @click.option("--timestamp", type=time_ms, metavar="TIME", help="Begin at the first record of this time.")
-@click.option("--partition", "partitions", type=click.IntRange(0), multiple=True,
+@click.option("--partition", "partitions", type=PARTITION, multiple=True,
               help="Consume this partition only; may be repeated.")  # fmt: skip
 @click.option("--max-records", type=click.IntRange(1), metavar="COUNT", help="End after so many records.")
 @click.option("--follow", "-f", "is_following", is_flag=True, help="Wait for further records, until Ctrl-C.")
@@ -75,6 +75,8 @@ def consume(
 
     if from_beginning + (offset is not None) + (timestamp is not None) > 1:
         raise click.UsageError("Name only one of --from-beginning, --offset and --timestamp.")
+    if group == "":
+        raise click.UsageError("--group: the name is empty. Leave it out to consume without a group.")
     if group is not None and (offset is not None or timestamp is not None or partitions):
         raise click.UsageError(
             "--offset, --timestamp and --partition are for a consumer without --group: "
@@ -96,7 +98,7 @@ def consume(
     consumer = new_consumer(
         bootstrap,
         {
-            "group.id": group or _NO_GROUP,
+            "group.id": _NO_GROUP if group is None else group,
             "auto.offset.reset": "latest" if begins_at_end else "earliest",
             "enable.auto.commit": group is not None,
             "enable.auto.offset.store": False,

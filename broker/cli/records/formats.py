@@ -22,6 +22,7 @@ from typing import Final
 
 from ottla.broker.cli.output import Row, text_of
 from ottla.broker.cli.similar import similar
+from ottla.protocol.types import MAX_OFFSET, MAX_PARTITION
 
 
 class Format(Enum):
@@ -171,8 +172,8 @@ def record_of(line: str, formats: Formats, *, keeps_partition: bool) -> Record:
         key=_field(row, "key", formats.key),
         value=_field(row, "value", formats.value),
         headers=_headers(row.get("headers") or []),
-        timestamp_ms=_number(row, "timestamp"),
-        partition=_number(row, "partition") if keeps_partition else None,
+        timestamp_ms=_number(row, "timestamp", MAX_OFFSET),
+        partition=_number(row, "partition", MAX_PARTITION) if keeps_partition else None,
     )
 
 
@@ -183,12 +184,12 @@ def _field(row: Mapping[str, object], name: str, form: Format) -> bytes | None:
         raise FormatError(f"the field {name}: {error}") from None
 
 
-def _number(row: Mapping[str, object], name: str) -> int | None:
+def _number(row: Mapping[str, object], name: str, most: int) -> int | None:
     value = row.get(name)
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise FormatError(f"the field {name}: {json.dumps(value)} is no number from 0 on")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise FormatError(f"the field {name}: {json.dumps(value)} is no number from 0 to {most}")
     return value
 
 
@@ -201,7 +202,7 @@ def _headers(rows: object) -> list[tuple[str, bytes | None]]:
     for pair in pairs:
         if not (isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)):
             raise FormatError('the field headers must be as [["name", "value"]]')
-        found.append((pair[0], from_json(pair[1], Format.TEXT)))
+        found.append((_header_name(pair[0]), from_json(pair[1], Format.TEXT)))
     return found
 
 
@@ -227,4 +228,10 @@ def header_of(text: str) -> tuple[str, bytes]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise FormatError(f"--header {text}: it must be NAME=VALUE")
-    return name, value.encode()
+    return _header_name(name), from_text(value, Format.TEXT)
+
+
+def _header_name(name: str) -> str:
+    """Return the name of a header. Raises FormatError for half of a surrogate pair: the client library would crash."""
+    from_text(name, Format.TEXT)
+    return name

@@ -11,6 +11,7 @@ import click
 
 from ottla.broker.cli.bootstrap import CannotBeDone, ask_cluster, bootstrap_option, existing_topics
 from ottla.broker.cli.output import sentence, show
+from ottla.broker.cli.parameters import PARTITION
 from ottla.broker.cli.records.formats import (
     Format,
     FormatError,
@@ -63,7 +64,7 @@ def formats_of(key_format: str, value_format: str) -> Formats:
 )
 @click.option("--null", metavar="TEXT", help="A key or value of this text is null: a tombstone.")
 @with_formats
-@click.option("--partition", type=click.IntRange(0), help="Write to this partition, not to that of the key.")
+@click.option("--partition", type=PARTITION, help="Write to this partition, not to that of the key.")
 @click.option(
     "--keep-partitions", is_flag=True, help="With --json: write each record to the partition of its line."
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ottla.broker.cli.admin.resetting import Kind, Target, chosen_partitions, new_offset
 from ottla.broker.cli.admin.topics import log_ranges_now
@@ -10,6 +11,9 @@ from ottla.broker.cluster_client.client import ClusterClient
 from ottla.broker.cluster_client.errors import ClusterError
 from ottla.broker.cluster_client.topics import leaders_of
 from ottla.protocol.types import TopicPartition
+
+#: An offset has 19 digits at most; a number with a few more is beyond any log, and is named as such.
+_MOST_DIGITS: Final = 30
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -64,7 +68,7 @@ def target_of(text: str) -> Target:
     """
     if text in ("earliest", "latest"):
         return Target(Kind[text.upper()])
-    if text.removeprefix("-").isdecimal() and text.isascii():
+    if text.removeprefix("-").isdecimal() and text.isascii() and len(text) <= _MOST_DIGITS:
         return Target(Kind.SHIFT if text.startswith("-") else Kind.OFFSET, int(text))
     raise ClusterError(
         f"--offset {text}: it must be earliest, latest, an offset, or -N for the last N records of each partition."

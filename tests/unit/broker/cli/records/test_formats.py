@@ -57,8 +57,8 @@ def test_a_value_that_is_json_stays_what_it_means():
     ('{"value": 1}',                  "the field value: 1 is no string: it must be one, null, or "),
     ('{"value": {"base64": "?"}}',    "the field value: '?' is not base64: "),
     ('{"value": "\\ud800"}',          "the field value: '\ud800' is not text: "),
-    ('{"value": "", "timestamp": -1}', "the field timestamp: -1 is no number from 0 on"),
-    ('{"value": "", "timestamp": "x"}', 'the field timestamp: "x" is no number from 0 on'),
+    ('{"value": "", "timestamp": -1}', "the field timestamp: -1 is no number from 0 to 9223372036854775807"),
+    ('{"value": "", "timestamp": "x"}', 'the field timestamp: "x" is no number from 0 to 9223372036854775807'),
     ('{"value": "", "headers": "x"}',  "the field headers must be as "),
     ('{"value": "", "headers": ["x"]}', "the field headers must be as "),
 ])  # fmt: skip
