@@ -10,7 +10,7 @@ import click
 
 
 def open_standard_streams() -> None:
-    """Open the standard streams that whoever has started this process has closed, as an empty file.
+    """Open the standard streams that the parent of this process has closed, as an empty file.
 
     Otherwise the next file or socket has their number: libuv aborts, and log lines go into a log's segment.
     """

@@ -1,7 +1,8 @@
 """confluent-kafka, the client library of `ottla produce` and `ottla consume`. Raises CannotBeDone if it is missing."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from ottla.broker.cli.bootstrap import CannotBeDone
@@ -28,6 +29,7 @@ __all__ = [
     "Message",
     "Producer",
     "TopicPartition",
+    "interruptible",
     "new_consumer",
     "new_producer",
 ]
@@ -36,6 +38,19 @@ __all__ = [
 _SILENT: Final = logging.getLogger("ottla.client")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise KeyboardInterrupt where a signal has interrupted a call of the library.
+
+    confluent-kafka 2.16 drops the exception of the signal's handler, and returns NULL without one.
+    """
+    try:
+        yield
+    except SystemError as error:
+        raise KeyboardInterrupt from error
+
 
 Settings = Mapping[str, str | int | bool]
 

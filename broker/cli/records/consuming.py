@@ -10,6 +10,7 @@ from ottla.broker.cli.records.client import (
     KafkaException,
     Message,
     TopicPartition,
+    interruptible,
 )
 from ottla.broker.cli.records.formats import Record
 from ottla.broker.cli.records.starting import Range
@@ -78,7 +79,9 @@ class Consumption:
                     ", ".join(map(str, left[:3])) or "no partition is assigned to this member of the group"
                 )
                 raise ClusterError(f"No records came for {_PATIENCE * _POLL_S:g} s, before the end: {where}.")
-            for message in self._consumer.consume(_BATCH, _POLL_S):
+            with interruptible():
+                messages = self._consumer.consume(_BATCH, _POLL_S)
+            for message in messages:
                 name = Name(message.topic() or "", message.partition() or 0)
                 if (error := message.error()) is not None:
                     self._on_error(error, name)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from ottla.broker.cli.records.client import KafkaError, KafkaException, Message, Producer
+from ottla.broker.cli.records.client import KafkaError, KafkaException, Message, Producer, interruptible
 from ottla.broker.cli.records.formats import Record
 from ottla.broker.cluster_client.errors import ClusterError
 
@@ -34,7 +34,8 @@ class Production:
             for record in records:
                 self._send(record)
         finally:
-            self._producer.flush()
+            with interruptible():
+                self._producer.flush()
         if self.failed:
             reasons = "; ".join(f"{count} x {reason}" for reason, count in self.failed.most_common(_SHOWN))
             raise ClusterError(
@@ -55,7 +56,8 @@ class Production:
                     headers=list(record.headers) or None,
                 )
             except BufferError:  # the queue is full: acknowledgements make room
-                self._producer.poll(_POLL_S)
+                with interruptible():
+                    self._producer.poll(_POLL_S)
                 continue
             except KafkaException as error:  # too large, or for a partition that the topic does not have
                 self.failed[error.args[0].str()] += 1

@@ -1,5 +1,6 @@
-"""Commands that get what nobody means to type: each ends with a sentence, and none with a stack or a signal."""
+"""Arguments, lines and outputs that are mistakes: a command ends with a sentence, without a stack or a signal."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -59,3 +60,23 @@ def test_closed_streams_are_empty_ones(broker):
     command = f"{sys.executable} -m ottla produce t --bootstrap-server {broker.bootstrap_servers} <&- >&-"
     done = subprocess.run(command, shell=True, cwd=ROOT, check=False, stderr=subprocess.PIPE, timeout=60)
     assert (done.stderr, done.returncode) == (b"", 0)
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_ctrl_c_ends_a_consumer(is_alive):
+    """The client library drops the exception of a signal's handler, mostly while no broker answers."""
+    with Broker() as broker:
+        broker.produce("t", "a")
+        options = ["--follow", "--from-beginning", "--bootstrap-server", broker.bootstrap_servers]
+        with subprocess.Popen(
+            [sys.executable, "-m", "ottla", "consume", "t", *options],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            assert process.stdout.readline() == b"a\n"
+            if not is_alive:
+                broker.kill()
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=60) == (b"", b"")
+            assert process.returncode == 0
