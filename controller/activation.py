@@ -1,7 +1,7 @@
 """Activation records: what a controller writes when it becomes active, before it serves requests.
 
-    empty log:     the records of `bootstrap.checkpoint`: as one metadata transaction (KIP-868), or as one batch
-                   where metadata.version is below 13
+    empty log:     the records of `bootstrap.checkpoint`, or of the log's first snapshot: as one metadata transaction
+                   (KIP-868), or as one batch where metadata.version is below 13
     other log:     AbortTransaction if the last controller left a transaction open, else nothing
 
 Raft has already written the control records that an epoch begins with: LeaderChange and, in an empty log under
@@ -27,7 +27,7 @@ from ottla.metadata.records import (
     FeatureLevelRecord,
     MetadataRecord,
 )
-from ottla.storage.file_names import LOG
+from ottla.storage.file_names import LOG, METADATA_LOG
 from ottla.storage.files import Files
 
 
@@ -61,7 +61,7 @@ def first_decision(
     records: list[MetadataRecord] = []
     metadata_version = image.metadata_version
     if metadata_version is None:  # an empty log, or one that ends within its bootstrap records
-        records, metadata_version = _bootstrap(_read(log_dir / snapshots.BOOTSTRAP_FILE, files), settings)
+        records, metadata_version = _bootstrap(_read(_bootstrap_file(log_dir, files), files), settings)
     if is_transaction_open:
         if metadata_version < TRANSACTIONS_3_6_IV1:
             raise InvalidMetadata(
@@ -69,6 +69,13 @@ def first_decision(
             )
         records.insert(0, AbortTransactionRecord(reason="Controller failover"))
     return Result(response=None, records=records, is_atomic=metadata_version < TRANSACTIONS_3_6_IV1)
+
+
+def _bootstrap_file(log_dir: Path, files: Files) -> Path:
+    """The file with the first records: Kafka 4.4 formats with them in the metadata log's first snapshot."""
+    first = log_dir / METADATA_LOG / snapshots.FIRST_CHECKPOINT_FILE
+    bootstrap = log_dir / snapshots.BOOTSTRAP_FILE
+    return first if files.exists(first) and not files.exists(bootstrap) else bootstrap
 
 
 def _read(path: Path, files: Files) -> list[MetadataRecord]:

@@ -9,6 +9,7 @@
 | `<end offset>-<epoch>.checkpoint` | everything before that offset: records before it may be deleted from the log |
 | `....checkpoint.part`, `....checkpoint.deleted` | one that is being written, or removed |
 
+Kafka 4.4 formats without `bootstrap.checkpoint`: the first feature levels are in the log's first snapshot.
 This module is the format: one file, written or read. Which files a log has is
 `ottla.controller.metadata_log.snapshot_store`. Offsets inside the file begin at 0; the epoch of all batches is
 the snapshot's.

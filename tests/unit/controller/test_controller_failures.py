@@ -163,6 +163,23 @@ async def test_a_directory_that_was_formatted_with_other_levels(shell: Shell):
     await shell.stop()
 
 
+async def test_a_directory_that_kafka_4_4_has_formatted(shell: Shell):
+    """The first records are in the metadata log's first snapshot, and `bootstrap.checkpoint` is not there."""
+    levels = [r.FeatureLevelRecord(name="metadata.version", feature_level=33)]
+    levels.append(r.FeatureLevelRecord(name="group.version", feature_level=1))
+    first = shell.log_dir / "__cluster_metadata-0" / snapshots.FIRST_CHECKPOINT_FILE
+    first.parent.mkdir(parents=True)
+    snapshots.write_bootstrap(first.parent, levels, Files(), now_ms=0)
+    (first.parent / snapshots.BOOTSTRAP_FILE).rename(first)
+    await shell.start()
+    assert follow(shell).image.features == {"metadata.version": 33, "group.version": 1}
+    assert not (shell.log_dir / snapshots.BOOTSTRAP_FILE).exists()
+    await shell.stop()
+    await shell.start()
+    assert follow(shell).image.features == {"metadata.version": 33, "group.version": 1}
+    await shell.stop()
+
+
 async def test_damage_after_a_clean_stop_is_refused(shell: Shell):
     """Cutting the log there, as after a crash, would lose topics whose creation was acknowledged."""
     controller = await shell.start()
