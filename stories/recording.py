@@ -10,10 +10,10 @@ from typing import Final
 
 from ottla.stories import script
 from ottla.stories.script import StoryError
-from ottla.stories.stage import Stage
+from ottla.stories.stage import BadCommand, Stage
 from ottla.stories.trace import Step
 
-#: What ends a run early: a command that the stage does not know, and an assertion of the code that is played.
+#: Errors that end a run early: of a command that the stage does not know, and assertions of the code that is played.
 _BAD_COMMANDS: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -49,6 +49,7 @@ def _step(command: script.Command, stage: Stage) -> Step:
         stage.messages, stage.events = [], []
         stage.observe(step)
     except _BAD_COMMANDS as error:
-        reason = f"{type(error).__name__}: {error}".rstrip(": ")
+        name = "" if isinstance(error, BadCommand) else f"{type(error).__name__}: "
+        reason = f"{name}{error}".rstrip(": ")
         raise StoryError(command.line, f"{command.text!r} cannot be played here: {reason}") from error
     return step

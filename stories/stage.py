@@ -5,6 +5,20 @@ from abc import ABC, abstractmethod
 from ottla.stories.trace import Event, Message, Step
 
 
+class BadCommand(ValueError):
+    """A command that a stage does not know, or that cannot be played at this point; the text says why."""
+
+    @classmethod
+    def unknown(cls) -> "BadCommand":
+        """Return the error of a command that the stage does not know."""
+        return cls("the stage of this room has no such command")
+
+    @classmethod
+    def first(cls, command: str) -> "BadCommand":
+        """Return the error of a command before the one that a story of this room begins with."""
+        return cls(f"a story of this room begins with `{command}`")
+
+
 class Stage(ABC):
     """Plays the commands of a story one by one on real components, and prints what comes of them.
 

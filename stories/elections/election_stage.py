@@ -65,7 +65,7 @@ from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.stories.elections import election_rules
 from ottla.stories.elections.election_rules import partition_of
 from ottla.stories.elections.machine import CLUSTER_ID, ELR, Machine, directory
-from ottla.stories.stage import Stage
+from ottla.stories.stage import BadCommand, Stage
 from ottla.stories.trace import Partition, Step
 
 _TOPIC = "t"
@@ -109,6 +109,8 @@ class ElectionStage(Stage):
             self._begin(words[1:])
             names = ("leader", "epoch", "isr", "elr", "last known", "recovery", "local log starts")
             return [self._line("event", self._columns[1].format(*names)), self._row(line)]
+        if not hasattr(self, "machine"):
+            raise BadCommand.first("replicas 1 2 3 min-isr 2")
         error = self._play(words)
         return [self._row(line) if error is ErrorCode.none else self._line(line, error.name.upper())]
 
@@ -171,8 +173,10 @@ class ElectionStage(Stage):
                 machine.do(balance_leaders(machine.state, machine.now_ms))
             case ["set", setting]:
                 self._configure(*setting.split("="))
-            case [id, *what]:
+            case [id, *what] if id.isdecimal():
                 self._live(int(id), " ".join(what))
+            case _:
+                raise BadCommand.unknown()
         return ErrorCode.none
 
     # -- brokers
@@ -200,7 +204,7 @@ class ElectionStage(Stage):
             case "loses its directory":
                 self._beat(id, offline_log_dirs=[directory(id)])
             case _:
-                raise AssertionError(what)
+                raise BadCommand.unknown()
 
     def _let_session_end(self, id: int) -> None:
         self.machine.now_ms += _SESSION_MS

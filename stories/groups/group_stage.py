@@ -20,7 +20,7 @@ from ottla.protocol.messages.leave_group import MemberIdentity
 from ottla.stories.groups import group_rules
 from ottla.stories.groups.group_rules import group_of
 from ottla.stories.groups.scene import Scene, describe_group
-from ottla.stories.stage import Stage
+from ottla.stories.stage import BadCommand, Stage
 from ottla.stories.trace import Group, Step
 
 
@@ -59,6 +59,8 @@ class GroupStage(Stage):
                 self.stage.leave(MemberIdentity(group_instance_id=instance_id))
             case [name, verb, *rest]:
                 self._client(name, verb, dict(map(_pair, rest)))
+            case _:
+                raise BadCommand.unknown()
         events, self.stage.events = self.stage.events, []
         return events
 
@@ -85,7 +87,7 @@ class GroupStage(Stage):
                     MemberIdentity(member_id=client.member_id, group_instance_id=client.instance_id)
                 )
             case _:
-                raise AssertionError(verb)
+                raise BadCommand.unknown()
 
 
 def _wishes(words: dict[str, str]) -> dict[str, object]:

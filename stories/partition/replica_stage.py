@@ -62,7 +62,7 @@ from ottla.stories.partition.faulty_files import Loss
 from ottla.stories.partition.line import BACKOFF_S, VERSIONS, Line
 from ottla.stories.partition.message_lines import error_of, fetched_line, response_line
 from ottla.stories.partition.replicas import DATA, ReplicaBroker, ReplicaCluster, turns
-from ottla.stories.stage import Stage
+from ottla.stories.stage import BadCommand, Stage
 from ottla.stories.trace import Judgement, Replica, Step
 
 ORDERS = TopicPartition("orders", 0)
@@ -70,6 +70,8 @@ _SPECIAL = {"latest": LATEST, "earliest": EARLIEST, "max": MAX_TIMESTAMP}
 _WHO = {"consumer": -1, "debugger": -2}
 #: Longer than any story: what is delayed is answered by an event, or by `ms pass`.
 _PATIENCE_MS = 600_000
+#: What an end of a broker's process, or of its machine, removes from its disk.
+_LOSSES = {"dies": Loss.NOTHING, "restarts": Loss.NOTHING, "loses power": Loss.EVERYTHING}
 _TRUNCATE_TO = FollowerReplica.truncate_to
 _TRUNCATE_FULLY = FollowerReplica.truncate_fully_and_start_at
 _ENTER = Follower._enter
@@ -117,7 +119,8 @@ class ReplicaStage(Stage):
             names, _, is_slow = line.removeprefix("replicas ").partition(" one batch")
             self._begin(names.split(), max_bytes=1 if is_slow else 1 << 20)
             return []
-        assert self._simulation is not None, line
+        if self._simulation is None:
+            raise BadCommand.first("replicas A B")
         with self._hooks():
             self._simulation.run(self._play(line))
         self._note_commits()
@@ -228,7 +231,7 @@ class ReplicaStage(Stage):
             case ["catches", "up"]:
                 await self._catch_up(line)
             case _:
-                raise AssertionError(words)
+                raise BadCommand.unknown()
 
     async def _play_client(self, words: list[str]) -> None:
         match words:
@@ -241,7 +244,7 @@ class ReplicaStage(Stage):
             case [who, "asks", name, "where", epoch, "ends"]:
                 await self._ask_end(name, who, _WHO[who], int(epoch[1:]))
             case _:
-                raise AssertionError(words)
+                raise BadCommand.unknown()
 
     async def _play_broker(self, words: list[str]) -> None:
         match words:
@@ -269,11 +272,13 @@ class ReplicaStage(Stage):
                 await self._live(name, " ".join(what))
 
     async def _live(self, name: str, what: str) -> None:
+        if name not in self.names or what not in ("is fenced", "comes back", *_LOSSES):
+            raise BadCommand.unknown()
         if what == "is fenced":
             self.cluster.fence(self.names[name])
             return
         if what != "comes back":
-            loss = {"dies": Loss.NOTHING, "restarts": Loss.NOTHING, "loses power": Loss.EVERYTHING}[what]
+            loss = _LOSSES[what]
             await self._die(name, loss)
         if what in ("comes back", "restarts"):
             self.broker(name).start()

@@ -35,6 +35,7 @@ from ottla.stories.partition import tier_rules, tier_state
 from ottla.stories.partition.replica_stage import ORDERS, ReplicaStage
 from ottla.stories.partition.replicas import TOPIC_ID
 from ottla.stories.partition.tiered_replicas import TieredCluster
+from ottla.stories.stage import BadCommand
 from ottla.stories.trace import Step
 
 _PARTITION = TopicIdPartition(TOPIC_ID, ORDERS)
@@ -135,7 +136,7 @@ class TieredStage(ReplicaStage):
                 self.cluster.store.on_fetch_index = lambda *_: None
                 self._delay_store(None)
             case _:
-                raise AssertionError(state)
+                raise BadCommand.unknown()
 
     def _delay_store(self, blocking_s: Callable[[], float] | None) -> None:
         for name in self._up():

@@ -64,7 +64,7 @@ from ottla.stories.quorum.raft_replicas import (
     settings,
 )
 from ottla.stories.rules import event, place_of
-from ottla.stories.stage import Stage
+from ottla.stories.stage import BadCommand, Stage
 from ottla.stories.trace import Step
 
 _NEW_DISK = UUID(int=77)
@@ -157,6 +157,8 @@ class QuorumStage(Stage):
 
     def __call__(self, line: str) -> list[str]:
         """Carry out a command of the story; the lines that it comes to."""
+        if not self.nodes and not line.startswith("voters "):
+            raise BadCommand.first("voters 1 2 3")
         self._is_quiet = line.startswith("quietly ")
         self._play(line.removeprefix("quietly ").split())
         noted, self._noted = self._noted, []
@@ -220,8 +222,10 @@ class QuorumStage(Stage):
                 self._change(what, key, self.nodes[int(id)])
             case ["raise", "kraft.version", "at", id]:
                 self._upgrade(self.nodes[int(id)])
-            case [id, *what]:
+            case [id, *what] if id.isdecimal() and int(id) in self.nodes:
                 self._play_node(self.nodes[int(id)], what)
+            case _:
+                raise BadCommand.unknown()
         self._deliver_responses()
 
     def _play_node(self, node: Node, words: list[str]) -> None:
@@ -287,7 +291,7 @@ class QuorumStage(Stage):
                 election = ElectionState(leader_epoch=int(epoch[1:]), leader_id=None, kraft_version=0)
                 self._start(node.id, node.settings, log=log, election=election)
             case _:
-                raise AssertionError(words)
+                raise BadCommand.unknown()
 
     # -- nodes
 

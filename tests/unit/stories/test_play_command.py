@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from ottla.command_line import main
 from ottla.stories import catalog, site
 from ottla.stories.hour import BadHour, lessons
+from ottla.stories.recording import record
 from ottla.stories.script import StoryError, commands, difference, played
 from ottla.stories.traces import trace_of
 from tests.harness.waiting import until
@@ -135,3 +136,12 @@ def test_the_format_of_a_story():
     assert [line for line in changed if line[0] in "+-"][2:] == ["-old", "+A", "+B", "+C"]
     with pytest.raises(StoryError, match="line 3: commands end"):
         commands("# Title.\n\na\n")
+
+
+@pytest.mark.parametrize("room", catalog.ROOMS)
+@pytest.mark.parametrize("command", ["foo", "foo bars", "show tomatoes now"])
+def test_a_command_that_no_stage_knows(room, command):
+    stories = [catalog.story(name) for name in catalog.names() if name.startswith(f"{room}/")]
+    first = commands(stories[0].text)[0].text
+    with pytest.raises(StoryError, match=r"line 4: .* cannot be played here"):
+        record(f"# KIP-1\n\n{first}\n{command}\n----\n", stories[0].new_stage())

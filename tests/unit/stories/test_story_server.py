@@ -69,7 +69,7 @@ def test_a_text_is_played(server):
 
 @pytest.mark.parametrize(("text", "line", "words"), [
     ("replicas A\n----\n",                                          1, "the first line is a comment"),
-    ("# KIP-101\n\nreplicas A\nA jumps\n----\n",                    4, "'A jumps' cannot be played here"),
+    ("# KIP-101\n\nreplicas A\nA jumps\n----\n",                    4, "'A jumps' cannot be played here: the stage"),
     ("# KIP-101\n\nreplicas A\n",                                   3, "----"),
     ("# KIP-101\n\n" + "show\n" * 21 + "----\n",                   23, "at most 20 commands"),
     ("# KIP-101\n" + "#" * 4000,                                    1, "at most 4000 bytes"),
