@@ -20,6 +20,7 @@ from ottla.broker.request_stats import RequestStats
 from ottla.broker.services import BrokerServices
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.schema import Request, Response
+from ottla.protocol.types import TopicPartition
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Response)
@@ -28,6 +29,7 @@ R = TypeVar("R", bound=Response)
 ASK_S: Final = 2.0
 #: The largest response that is accepted: of the records of one Fetch, mostly.
 _MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
+_MOST_WATERMARKS: Final = 10_000
 _CONNECT_MS: Final = 1_000
 
 
@@ -40,6 +42,8 @@ class Sources:
         self.rates = Rates(broker.runtime, broker.replicas.topic_stats, request_stats)
         self.lags = LagHistory(broker.runtime)
         self.tally = ClusterTally(broker)
+        #: The high watermarks that replicas of other brokers have reported last, by broker; at most `_MOST_WATERMARKS`.
+        self._watermarks: dict[int, dict[TopicPartition, int]] = {}
         self._client = NodeClient(
             broker.runtime,
             client_id=f"broker-{broker.node_id}-page",
@@ -61,6 +65,13 @@ class Sources:
         self.tally.forget()
         self.rates.forget()
         self.lags.forget()
+        self._watermarks.clear()
+
+    def watermarks(self, broker_id: int) -> dict[TopicPartition, int]:
+        """The high watermarks that a broker's replicas have reported last, for the caller to change."""
+        if sum(map(len, self._watermarks.values())) > _MOST_WATERMARKS:
+            self._watermarks.clear()
+        return self._watermarks.setdefault(broker_id, {})
 
     def address_of(self, broker_id: int) -> Address | None:
         """The address at which this broker reaches another one; None: it is not known."""

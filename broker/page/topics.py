@@ -183,7 +183,14 @@ async def replica_logs(
         async def ask(_: ApiKey, message: Request, versions: range) -> Response:
             return await sources.ask(broker_id, message, Response, versions=versions)
 
-        return await replica_reports(ask, asked[broker_id])
+        known = sources.watermarks(broker_id)
+        reports = await replica_reports(ask, asked[broker_id], known_watermarks=known)
+        for each, reported in reports.items():
+            if reported.log.high_watermark is None:
+                known.pop(each, None)
+            else:
+                known[each] = reported.log.high_watermark
+        return reports
 
     answers, problems = await each_of(asked, of_broker)
     for broker_id, replicas in asked.items():

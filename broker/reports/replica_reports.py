@@ -58,6 +58,7 @@ _OFFSETS_VERSIONS: Final[Mapping[int, range]] = {
 #: Followers answer consumers since 11.
 _FETCH_VERSIONS: Final = range(11, 19)
 _LOG_DIRS_VERSIONS: Final = range(1, 6)
+_NOTHING_KNOWN: Final[Mapping[TopicPartition, int]] = {}
 _MAX_BYTES: Final = 50 * 1024 * 1024
 
 
@@ -77,8 +78,13 @@ class Reported(NamedTuple):
     problem: str | None
 
 
-async def replica_reports(ask: Ask, replicas: Sequence[Asked]) -> dict[TopicPartition, Reported]:
+async def replica_reports(
+    ask: Ask, replicas: Sequence[Asked], *, known_watermarks: Mapping[TopicPartition, int] = _NOTHING_KNOWN
+) -> dict[TopicPartition, Reported]:
     """Return the log of each of one broker's replicas, or the broker's error.
+
+    `known_watermarks` has high watermarks that this broker has reported before: the Fetch begins there, where mostly
+    nothing is to be read.
 
     Raises what `ask` raises, but for UnsupportedVersion: that number is not known.
     """
@@ -88,9 +94,10 @@ async def replica_reports(ask: Ask, replicas: Sequence[Asked]) -> dict[TopicPart
     pending, _ = await _offsets(ask, partitions, EARLIEST_PENDING_UPLOAD)
     # Without -4 (Kafka before 3.4) a log has no second tier.
     begins = starts | local_starts
+    first_read = {each: max(begin, known_watermarks.get(each, 0)) for each, begin in begins.items()}
     fetched = await _fetched(
         ask,
-        {each: begins[each.topic_partition] for each in replicas if each.topic_partition in begins},
+        {each: first_read[each.topic_partition] for each in replicas if each.topic_partition in first_read},
     )
     ends, _ = await _offsets(ask, partitions, LATEST)
     sizes = await _sizes(ask, partitions)

@@ -264,6 +264,14 @@ def test_what_a_broker_reports(broker, needs_timestamp, log, fetched):
     assert broker.fetched == fetched
 
 
+@pytest.mark.parametrize(("known", "fetched"), [({PARTITION: 98}, [98]), ({PARTITION: 3}, [70]), ({}, [70])])
+def test_a_known_high_watermark_is_where_nothing_has_to_be_read(known, fetched):
+    broker = OneBroker()
+    asked = [Asked(PARTITION, TOPIC_ID, needs_timestamp=False)]
+    [reported] = asyncio.run(replica_reports(broker, asked, known_watermarks=known)).values()
+    assert (broker.fetched, reported.log.local_log_start_offset) == (fetched, 70)
+
+
 def test_the_timestamp_of_the_first_local_batch():
     [reported] = asyncio.run(replica_reports(OneBroker(), [Asked(PARTITION, TOPIC_ID, True)])).values()
     assert reported.log.oldest_local_timestamp_ms == 4711

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import sys
 
 import pytest
 
+from ottla.broker import roles
 from ottla.broker.http.server import MAX_STREAMS
 
 EVENTS = "Accept: text/event-stream"
@@ -129,6 +131,34 @@ def test_a_view_is_made_once_for_all_who_watch_it_and_forgotten_after_the_last(w
         assert page._watched.count == 0
         assert not page._sources.rates._samples
         assert page._sources.tally._found is None
+
+    world.run(scenario)
+
+
+@pytest.mark.logs(
+    "metrics.listeners serves the page, but /metrics needs prometheus_client, which is not installed"
+)
+def test_the_page_needs_no_further_library(world, monkeypatch):
+    """A plain install has no prometheus-client: the node starts, and /metrics says what is missing."""
+    monkeypatch.setitem(sys.modules, "prometheus_client.gc_collector", None)
+    monkeypatch.delitem(sys.modules, "ottla.broker.roles.metrics", raising=False)
+    monkeypatch.delattr(roles, "metrics", raising=False)
+
+    async def scenario():
+        assert (await world.view("overview"))["level"] == "healthy"
+        found = await world.get("/metrics")
+        assert (found.status, b"pip install 'ottla[metrics]'" in found.body) == (503, True)
+        assert (await world.get("/readyz")).status == 200
+
+    world.run(scenario)
+
+
+def test_a_node_that_is_no_broker_says_so(world):
+    async def scenario():
+        world.node.http._page._sources, sources = None, world.node.http._page._sources
+        found = await world.view("overview", status=503)
+        assert found["error"] == "This node is no broker, or its broker has not started yet."
+        world.node.http._page._sources = sources
 
     world.run(scenario)
 
