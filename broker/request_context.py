@@ -7,6 +7,11 @@ from typing import Final, Protocol
 UNKNOWN_SOFTWARE: Final = ("unknown", "unknown")
 
 
+#: The characters that are kept of a client's id, and of the name and version of its software. On the wire each may
+#: have 32,767 bytes.
+MAX_CLIENT_TEXT: Final = 250
+
+
 class ClientConnection(Protocol):
     """The connection of a client, `ottla.broker.network.connection`, as handlers need it."""
 

@@ -15,7 +15,7 @@ from functools import cache
 
 from ottla.broker.api import Api, modules
 from ottla.broker.membership.envelope import FORWARDABLE
-from ottla.broker.request_context import RequestContext
+from ottla.broker.request_context import MAX_CLIENT_TEXT, RequestContext
 from ottla.broker.services import BrokerServices
 from ottla.metadata.features import SERVED_FEATURES
 from ottla.protocol.api_keys import KAFKA_VERSIONS, ApiKey
@@ -42,7 +42,10 @@ def handle(
     if context.version >= 3 and not is_plausible(request):
         return ApiVersionsResponse(error_code=ErrorCode.invalid_request)
     if context.version >= 3 and context.connection is not None:
-        context.connection.software = (request.client_software_name, request.client_software_version)
+        context.connection.software = (
+            request.client_software_name[:MAX_CLIENT_TEXT],
+            request.client_software_version[:MAX_CLIENT_TEXT],
+        )
     if request.cluster_id is not None and (request.cluster_id, request.node_id) != (
         broker.cluster_id,
         broker.node_id,

@@ -27,7 +27,7 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from ottla.broker.request_context import ClientConnection, RequestContext
+from ottla.broker.request_context import MAX_CLIENT_TEXT, ClientConnection, RequestContext
 from ottla.broker.telemetry.subscriptions import Client, Subscription, Wanted, wanted_of
 from ottla.metadata.image import ConfigResourceType, MetadataDelta, MetadataImage
 from ottla.protocol.errors import ErrorCode, InvalidConfig
@@ -212,7 +212,7 @@ class ClientMetrics:
         if known is None or known.version < self._version:
             client = Client(
                 instance_id,
-                context.client_id,
+                None if context.client_id is None else context.client_id[:MAX_CLIENT_TEXT],
                 *connection.software,
                 context.client_host,
                 connection.client_port,

@@ -15,6 +15,7 @@ Source: KIP-714; OpenTelemetry's rules for names of Prometheus.
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final
 from uuid import UUID
 
@@ -124,8 +125,13 @@ class ClientSeries:
         texts = {_label(key): text for key, text in point.attributes}
         attributes = tuple(sorted(each for each in texts.items() if each[0] not in _CLIENT_LABELS))
         of_name = self.by_name.get(name)
+        # A page on which one name has two types is refused; OpenMetrics names a counter without its _total.
+        other = name.removesuffix("_total") if point.is_counter else f"{name}_total"
+        clashing = self.by_name.get(other)
+        if clashing is not None and clashing.is_counter is not point.is_counter:
+            return "kind"
         if of_name is not None and of_name.is_counter is not point.is_counter:
-            return "kind"  # Prometheus refuses a page on which one name has two types
+            return "kind"
         key = (name, client.instance_id, attributes)
         series = None if of_name is None else of_name.series.get(key)
         if series is None:
@@ -162,13 +168,13 @@ class ClientSeries:
 
 def _series_labels(client: Client, attributes: Attributes) -> Labels:
     properties = client.properties()
-    return {**dict(attributes), **{name: (properties[name] or "")[:MAX_TEXT] for name in _CLIENT_LABELS}}
+    return {**dict(attributes), **{name: properties[name] or "" for name in _CLIENT_LABELS}}
 
 
 def _client_labels(client: Client, resource: Mapping[str, str]) -> Labels:
-    labels = {_label(key): text[:MAX_TEXT] for key, text in list(resource.items())[:MAX_ATTRIBUTES]}
-    labels.update({name: (text or "")[:MAX_TEXT] for name, text in client.properties().items()})
-    return labels
+    short = ((key, text) for key, text in resource.items() if len(key) + len(text) <= MAX_TEXT)
+    labels = {_label(key): text for key, text in islice(short, MAX_ATTRIBUTES)}
+    return {**labels, **{name: text or "" for name, text in client.properties().items()}}
 
 
 def metric_name(name: str, *, is_counter: bool) -> str:

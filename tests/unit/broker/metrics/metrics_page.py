@@ -177,7 +177,9 @@ def families() -> Sequence[Family]:
 
         async def scenario() -> Sequence[Family]:
             config = load_config(
-                data_dir=f"{folder}/data", tier=f"{folder}/tier", overrides=["metrics.listeners=http://:0"]
+                data_dir=f"{folder}/data",
+                tier=f"{folder}/tier",
+                overrides=["metrics.listeners=http://:0", "metrics.clients.max.series=1"],
             )
             node = await Node.start(runtime, config)
             await node.stop()

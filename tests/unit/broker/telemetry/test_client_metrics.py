@@ -117,6 +117,15 @@ def test_a_client_is_new_on_a_new_connection_and_after_three_intervals():
     assert [story.clients.count(at * S) for at in (191, 192)] == [1, 0]
 
 
+def test_of_a_long_client_id_the_beginning_is_kept():
+    story = Story()
+    context = story.context()
+    context.client_id = "x" * 30_000
+    request = PushTelemetryRequest(client_instance_id=ID, terminating=True)
+    assert story.clients.check_push(request, context, 0) == UNKNOWN
+    assert len(story.clients._instances[ID].client.client_id) == 250
+
+
 def test_the_number_of_instances_is_bounded(monkeypatch):
     monkeypatch.setattr(client_metrics, "MAX_INSTANCES", 3)
     story = Story()

@@ -70,11 +70,12 @@ def test_one_name_has_one_type_and_one_label_has_one_value():
     push(
         series, counter("a.total", point(1)), gauge("a_total", point(2)), gauge("b", point(1, **{"x.y": "1"}))
     )
+    push(series, gauge("a", point(2)), counter("b", point(2)))
     push(series, gauge("b", point(5, x_y="1", client_id="another")))
     assert shown(series) == {("kafka_client_a_total", "c1", ""): 1, ("kafka_client_b", "c1", ""): 5}
     [series_of_b] = series.by_name["kafka_client_b"].series.values()
     assert series_of_b.labels["x_y"] == "1"
-    assert series.left_out["kind"] == 1
+    assert series.left_out["kind"] == 3
 
 
 @pytest.mark.parametrize("metric", [
