@@ -1,6 +1,6 @@
 """Planted bugs: one rule is replaced while a story is played, and the story shows what follows from that.
 
-The simulation plants the same ones, with others that no short story shows (docs/SIMULATION.md).
+The simulation plants most of them, too, and others that no short story shows (docs/SIMULATION.md).
 """
 
 from collections.abc import Callable, Mapping
@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
+from ottla.stories.elections import election_bugs
 from ottla.stories.partition import replica_bugs, tier_bugs
 from ottla.stories.partition.older_rules import AsksOnce, TruncatesToHighWatermark
 from ottla.stories.partition.replica_stage import ReplicaStage
@@ -32,6 +33,9 @@ class Bug:
     #: Replaces the rule.
     plant: Callable[[], AbstractContextManager[None]] = field(default=nullcontext)
 
+
+#: The row of an unclean election, as `ElectionStage` prints it.
+_LOST: Final = "3      4     3       -     -          recovering"
 
 BUGS: Final = (
     Bug(
@@ -97,6 +101,15 @@ BUGS: Final = (
         outcomes={
             "tiering/store_is_down": "AssertionError",
             "tiering/restart_during_upload": "AssertionError",
+        },
+    ),
+    Bug(
+        name="no_eligible_leader_replicas",
+        title="Before KIP-966: a replica that leaves the ISR is not eligible, so the last one may lose committed records",
+        plant=election_bugs.no_eligible_leader_replicas,
+        outcomes={
+            "elections/last_replica_standing": f"{'3 is unfenced':<48} {_LOST}",
+            "elections/elr": f"{'1 is fenced':<48} 2      1     2 3     -     -",
         },
     ),
     Bug(
