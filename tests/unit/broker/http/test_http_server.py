@@ -82,6 +82,7 @@ def test_requests_that_arrive_together_are_answered_in_order(world):
 @pytest.mark.parametrize(("sent", "status"), [
     (b"nonsense\r\n\r\n",                                    400),
     (b"POST / HTTP/1.1\r\nHost: h\r\n\r\n",                  405),
+    (b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", 413),
     (b"GET / HTTP/1.1\r\nA: " + b"x" * 2 * MAX_HEAD_BYTES,   431),
     (b"GET / HTTP/1.1\r\nA: " + b"x" * 2 * MAX_HEAD_BYTES + b"\r\n\r\n", 431),
 ])  # fmt: skip
