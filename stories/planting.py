@@ -105,7 +105,7 @@ BUGS: Final = (
     ),
     Bug(
         name="no_eligible_leader_replicas",
-        title="Before KIP-966: a replica that leaves the ISR is not eligible, so the last one may lose committed records",
+        title="Before KIP-966: a replica that leaves the ISR is not eligible, and the last one may lose records",
         plant=election_bugs.no_eligible_leader_replicas,
         outcomes={
             "elections/last_replica_standing": f"{'3 is unfenced':<48} {_LOST}",
