@@ -10,11 +10,13 @@ from tests.unit.testing.waiting import wait_for
 TIERED = {"remote.storage.enable": True, "segment.bytes": 1_048_576, "local.retention.bytes": 1}
 HALF_A_SEGMENT = "x" * 700_000
 
-#: A clock that is moved while something of a reset is still written to the metadata topic.
-pytestmark = pytest.mark.logs("its copies in the remote tier cannot be", "the next attempt is in")
-
-#: A call of the store that is under way when `advance` moves the clock has taken as long, by the clock.
-pytestmark = pytest.mark.logs("a call of the store has had no answer")
+#: A clock that is moved while something of a reset is still written to the metadata topic, or while a call of the store
+#: is under way, which has then taken as long.
+pytestmark = pytest.mark.logs(
+    "its copies in the remote tier cannot be",
+    "the next attempt is in",
+    "a call of the store has had no answer",
+)
 
 
 @pytest.fixture(scope="module")
