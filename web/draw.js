@@ -77,7 +77,7 @@ ottla.traces ??= {};
           replicas.map((replica) => log(replica, columns, titles, {
             earlier: before && (earlier.get(replica.name) ?? {}), other: against && (others.get(replica.name) ?? {}),
           })),
-          copies.map((copy, at) => copyRow(copy, columns, at === 0)))));
+          copies.map((copy, at) => copyRow(copy, columns, at === 0, against && !hasCopy(against.tier, copy))))));
   }
 
   /** The offsets that have a column: all from the first to the last, or only those at which something is. */
@@ -129,7 +129,7 @@ ottla.traces ??= {};
     const areEpochsOther = other && JSON.stringify(other.epochs ?? []) !== JSON.stringify(replica.epochs ?? []);
     return el("tr", { class: `replica ${replica.state ?? ""}` },
       el("th", { scope: "row", class: "who" }, el("b", {}, visible(name)),
-        titles(replica).filter(Boolean).map((each) => el("small", {}, each)),
+        titles(replica).filter(Boolean).map((each) => el("small", { class: other && !titles(other).includes(each) && "differs" }, each)),
         watermark != null && el("small", {}, `HW ${watermark}, end ${end}`)),
       columns.map(place),
       el("td", { class: "place after" },
@@ -168,8 +168,11 @@ ottla.traces ??= {};
     return marks.includes("differs") && el("div", { class: "differs missing", title: "nothing, other than in the other run" });
   }
 
+  const hasCopy = (tier, copy) => (tier?.copies ?? []).some((each) =>
+    ["start_offset", "end_offset", "state", "broker"].every((key) => each[key] === copy[key]));
+
   /** A copy of a segment in the remote tier: a bar below the offsets that it has. */
-  function copyRow(copy, columns, isFirst) {
+  function copyRow(copy, columns, isFirst, differs) {
     const at = columns.findIndex((offset) => offset >= copy.start_offset);
     const covered = columns.filter((offset) => offset >= copy.start_offset && offset < copy.end_offset).length;
     const [before, width] = covered === 0 ? [0, columns.length] : [at, covered];
@@ -180,7 +183,7 @@ ottla.traces ??= {};
       el("th", { scope: "row", class: "who" }, el("small", {}, `tier${copy.number == null ? "" : `, copy ${copy.number}`}`),
         copy.broker && el("small", {}, `by ${visible(copy.broker)}`)),
       before > 0 && el("td", { colspan: before }),
-      el("td", { colspan: width, class: "span" }, el("div", { class: `tier${kind}`, title: words }, epochs(copy.epochs ?? []),
+      el("td", { colspan: width, class: "span" }, el("div", { class: `tier${kind}${differs ? " differs" : ""}`, title: words }, epochs(copy.epochs ?? []),
         el("span", {}, kind === "" ? `${copy.start_offset}–${copy.end_offset - 1}` : state))),
       el("td", { colspan: columns.length - before - width + 1, class: "after" }));
   }

@@ -14,7 +14,7 @@ globalThis.ottla ??= {};
   function picture(step, { columns, before = null, against = null } = {}) {
     return [
       step.replicas && logs(step, { columns, before, against }),
-      step.tier && tier(step.tier),
+      step.tier && tier(step.tier, against && (against.tier ?? {})),
       step.nodes && logs({ replicas: step.nodes }, { columns, before: before && { replicas: before.nodes ?? [] },
         against: against && { replicas: against.nodes ?? [] }, titles: node }),
       step.partition && partition(step.partition, against && (against.partition ?? {})),
@@ -52,9 +52,10 @@ globalThis.ottla ??= {};
       voters.length > 0 && `voters ${voters.join(" ")}`, isCutOff && "cut off"];
   }
 
-  function tier({ end_offset: end, objects = [], is_answering: isAnswering = true }) {
+  function tier({ end_offset: end, objects = [], is_answering: isAnswering = true }, other) {
+    const isOther = other && (other.end_offset !== end || other.objects?.length !== objects.length);
     return el("div", { class: "tier-facts" },
-      el("p", {}, `Remote tier: ${end == null ? "nothing is copied" : `copied up to offset ${end}`}, ${objects.length} objects`,
+      el("p", {}, mark(isOther, `Remote tier: ${end === 0 ? "nothing is copied" : `copied up to offset ${end}`}, ${objects.length} objects`),
         !isAnswering && el("span", { class: "word lost" }, "the store does not answer")),
       objects.length > 0 && el("details", { class: "more" }, el("summary", {}, "Objects in the store"),
         el("ul", { class: "code" }, objects.map((each) => el("li", {}, shortened(each))))));

@@ -28,7 +28,7 @@ globalThis.ottla ??= {};
       const at = step - 1;
       const right = trace.steps[at];
       const bug = trace.planted?.find((each) => each.name === planted);
-      const runs = bug ? [{ steps: trace.steps, title: "As it is", against: bug.steps[at] ?? {} }, { ...bug, against: right }]
+      const runs = bug ? [{ steps: trace.steps, title: "As it is", against: bug.steps[at] ?? null }, { ...bug, against: right }]
         : [{ steps: trace.steps }];
       const comment = isAsked(step) ? null : commentOf(trace.steps, at);
       const kind = `runs ${bug ? "compared" : ""} ${columns[at].length > NARROW ? "" : "narrow"}`;
@@ -100,7 +100,7 @@ globalThis.ottla ??= {};
     const { messages: sent = [], says: lines = [] } = steps[at] ?? {};
     const known = against && new Set(against.says ?? []);
     // Messages print their own lines: there is nothing else to read, but beside another run.
-    const isOpen = sent.length === 0 || against !== null;
+    const isOpen = sent.length === 0 || against != null;
     return el("section", { class: "run" },
       sent.length > 0 && [el("h3", {}, "Messages"), messages(sent, { names: lanes })],
       lines.length > 0 && el("details", { class: "more", open: isOpen }, el("summary", {}, "What it prints"),

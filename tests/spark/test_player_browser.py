@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from ottla.bench.components import fetch
 from ottla.stories import hour, site, traces
+from ottla.stories.serving import StoryServer
 from ottla.stories.trace import Entry, Index
 from tests.harness.chromium import Browser
 
@@ -117,8 +119,11 @@ def test_every_planted_bug_is_seen_as_a_difference(browser, page, stories):
               back.click();
             } })()"""
         )
-        assert max(counts) > 0, (name, bug.name)
+        assert max(counts) > 0 or len(bug.steps) < len(stories[name].steps), (name, bug.name)
         assert counts[-1] == 0, "both runs begin alike"
+        if len(bug.steps) < len(stories[name].steps):
+            browser.evaluate(f"location.hash = '#{name}/{len(bug.steps) + 1}/{bug.name}'")
+            browser.wait_for("document.body.innerText.includes('This run has ended')")
 
 
 COMPARED = "lineage/scenario_2/17/truncates_to_high_watermark"
@@ -227,7 +232,11 @@ def test_markup_and_invisible_letters_are_text(stories, tmp_path):
     odd_trace = replace(trace, title=_MARKUP, text=_MARKUP, kips=[_MARKUP], steps=[odd], planted=[])
     entry = Entry(name=trace.name, room="lineage", title=_MARKUP, kips=[_MARKUP], steps=1, planted=[])
     player = [(name, content) for name, _, content in site.player_files()]
-    for name, content in [*player, *site.trace_files(odd_trace), *site.index_files(Index(stories=[entry]))]:
+    for name, content in [
+        *player,
+        *site.trace_files(odd_trace, with_json=False),
+        *site.index_files(Index(stories=[entry]), with_json=False),
+    ]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
     with Browser() as browser:
@@ -249,3 +258,36 @@ def test_nothing_can_be_changed_where_nothing_runs_it(browser, page):
     go(browser, page, "lineage/scenario_1")
     browser.wait_for("document.querySelector('.listing') !== null")
     assert browser.evaluate("document.querySelectorAll('textarea').length") == 0
+
+
+@pytest.fixture
+def served() -> Iterator[str]:
+    with StoryServer(0) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server.url
+        server.shutdown()
+        thread.join()
+
+
+def change(browser, text):
+    browser.evaluate(
+        "[...document.querySelectorAll('.text button')].find((each) => each.offsetParent).click()"
+    )
+    browser.evaluate(f"document.querySelector('textarea').value = {text!r}")
+    browser.evaluate("document.querySelector('.editor .main').click()")
+
+
+def test_a_changed_story_is_run_where_it_is_served(browser, served):
+    browser.open(f"{served}#lineage/scenario_1", width=1280)
+    browser.wait_for("document.querySelector('.text button') !== null")
+    change(browser, "# KIP-101: mine.\n\nreplicas A B\nA leaps\n----\n")
+    browser.wait_for("document.querySelector('.failed').textContent.startsWith('Line 4: ')")
+    browser.evaluate("[...document.querySelectorAll('.editor button')].at(-1).click()")
+    change(browser, "# KIP-101: mine.\n\nreplicas A B\nA leads e0\nA writes x y\n----\n")
+    browser.wait_for("document.querySelector('.changed') !== null")
+    browser.evaluate("document.querySelectorAll('.controls button')[3].click()")
+    shown = browser.evaluate("[...document.querySelectorAll('.cell')].map((each) => each.textContent)")
+    assert shown[:2] == ["xe0", "ye0"]
+    browser.evaluate("document.querySelector('.changed button').click()")
+    browser.wait_for("document.querySelector('.step')?.textContent.endsWith('of 16')")
