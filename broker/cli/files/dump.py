@@ -4,6 +4,7 @@ A row is a dictionary with its "kind". A "problem" row describes an error and it
 raises an exception, only I/O raises OSError. Source: DumpLogSegments of Kafka 4.3.1.
 """
 
+import errno
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -479,12 +480,14 @@ def dump_log(paths: tuple[Path, ...], *, print_data: bool, decoder: str, is_json
             if not found:
                 raise click.ClickException(f"{named}: there is no file of a log in this folder.")
             for path in found:
+                if not path.is_file():
+                    raise click.ClickException(f"{path}: only a regular file can be shown, and no pipe.")
                 for row in dump(path, Files(), options):
                     has_problems = has_problems or row["kind"] == "problem"
                     out.write(show(row) + "\n")
-        except BrokenPipeError:
-            raise
         except OSError as error:
+            if error.filename is None and error.errno in (errno.EPIPE, errno.ENOSPC):
+                raise  # of the output
             raise click.ClickException(f"{path}: {error.strerror}") from error
     if has_problems:
         raise click.exceptions.Exit(1)

@@ -1,5 +1,6 @@
 """Arguments, lines and outputs that are mistakes: a command ends with a sentence, without a stack or a signal."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -60,6 +61,15 @@ def test_closed_streams_are_empty_ones(broker):
     command = f"{sys.executable} -m ottla produce t --bootstrap-server {broker.bootstrap_servers} <&- >&-"
     done = subprocess.run(command, shell=True, cwd=ROOT, check=False, stderr=subprocess.PIPE, timeout=60)
     assert (done.stderr, done.returncode) == (b"", 0)
+
+
+def test_a_pipe_is_no_log(tmp_path):
+    """The command waited for a writer."""
+    pipe = tmp_path / "00000000000000000000.log"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "ottla", "dump-log", pipe]
+    done = subprocess.run(command, cwd=ROOT, check=False, stderr=subprocess.PIPE, timeout=60)
+    assert done.stderr.decode() == f"Error: {pipe}: only a regular file can be shown, and no pipe.\n"
 
 
 @pytest.mark.parametrize("is_alive", [True, False])
