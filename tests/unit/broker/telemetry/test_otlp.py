@@ -3,6 +3,7 @@
 from random import Random
 
 import pytest
+from opentelemetry.proto.metrics.v1 import metrics_pb2
 from otlp_support import (
     CUMULATIVE,
     attribute,
@@ -90,7 +91,6 @@ def test_a_message_of_many_parts_is_read_in_many_steps(data):
 
 
 def test_messages_of_protobufs_library_are_read_as_they_were_written():
-    metrics_pb2 = pytest.importorskip("opentelemetry.proto.metrics.v1.metrics_pb2")
     random = Random(1)
 
     def text():
