@@ -56,6 +56,12 @@ SETTINGS = {
 
 #: Configurations that Kafka 4.3.1 does not have.
 OF_KAFKA_4_4 = {
+    # Not served: the dead letter queues of share groups, and what else is new in groups.
+    "errors.deadletterqueue.auto.create.topics.enable",
+    "errors.deadletterqueue.copy.record.enable",
+    "errors.deadletterqueue.group.enable",
+    "errors.deadletterqueue.topic.name",
+    "errors.deadletterqueue.topic.name.prefix",
     "max.decompressed.message.bytes",
     "log.remote.copy.lag.ms",
     "log.remote.copy.lag.bytes",
@@ -67,6 +73,8 @@ OF_KAFKA_4_4 = {
 OF_THE_START = {
     "metrics.listeners",
     "metrics.names",
+    "metrics.clients.max.series",
+    "metrics.groups.max.rows",
     "remote.log.manager.transfer.deadline.ms",
     "remote.log.storage.manager.process.enable",
     *LEADER_PREFERENCE_CONFIGS,
