@@ -27,6 +27,7 @@ globalThis.ottla ??= {};
     "KIP-966": "eligible leader replicas",
     "KIP-996": "pre-votes",
     "KIP-1023": "an empty follower starts after the tiered records",
+    "KIP-1241": "copies that wait for their use",
     "KIP-1303": "elections prefer replicas with older local records",
   };
 }

@@ -11,6 +11,7 @@ import pytest
 
 from ottla.broker.cli.files import dump
 from ottla.broker.groups import loader
+from ottla.broker.page import records as page_records
 from ottla.broker.tiering import metadata_topic_messages
 from ottla.config.log_config import LogConfig
 from ottla.controller.metadata_log import record_batches, snapshots
@@ -19,7 +20,7 @@ from ottla.protocol.errors import InvalidRecord, KafkaError
 from ottla.protocol.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, read_header
 from ottla.protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression
 from ottla.protocol.records.control import end_transaction_marker
-from ottla.protocol.records.record import OF_BROKERS, payload_of
+from ottla.protocol.records.record import OF_BROKERS, decode_records, payload_of
 from ottla.remote.reading import copy_reader
 from ottla.storage import compaction
 from ottla.storage.compaction import CleanedTransactions
@@ -115,6 +116,12 @@ def load_metadata(batch: bytes, folder: Path) -> None:
         snapshots.quorum_messages(path, Files())
 
 
+def show(batch: bytes, folder: Path) -> None:
+    header = read_header(batch)
+    with pytest.raises(KafkaError):
+        list(decode_records(payload_of(header, batch, page_records._BOUNDS), header))
+
+
 def verify(batch: bytes, folder: Path) -> None:
     findings = Findings()
     check = BatchCheck(findings, may_have_gaps=False, is_deep=True)
@@ -142,10 +149,13 @@ PLACES: dict[str, Callable[[bytes, Path], None]] = {
     "load of __remote_log_metadata": load_remote_metadata,
     "load of the metadata log": load_metadata,
     "verification and dump": verify,
+    "records on the page": show,
 }
 
 #: Each module that opens batches is a place above, or says here why not.
 OPENERS = {
+    "broker/api/k72_push_telemetry.py",  # metrics of clients, not batches; within telemetry.max.bytes
+    "broker/page/records.py",
     "broker/groups/loader.py",
     "broker/tiering/metadata_topic_messages.py",
     "broker/cli/files/dump.py",
@@ -154,7 +164,7 @@ OPENERS = {
     "protocol/records/control.py",
     "protocol/records/record.py",
     "remote/reading/copy_reader.py",
-    "testing/operations.py",  # in a test, of records that the test itself has made; within `ANY_BATCH`
+    "testing/records.py",  # in a test, of records that the test itself has made; within `ANY_BATCH`
     # Records that a story itself has written.
     "stories/partition/message_lines.py",
     "stories/partition/remote_log_stage.py",

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from struct import Struct
 
-from ottla.broker.cli.admin.group_rows import assigned_partitions
+from ottla.broker.reports.assignments import assigned_partitions
 from ottla.broker.cli.files.decoders import DECODERS, NotKnown
 from ottla.broker.groups.config import GroupConfig
 from ottla.broker.groups.group import subscribed_topics

@@ -97,7 +97,7 @@ def test_the_fields_of_the_response():
     assert reported["retention.ms"] == ("7200000", ConfigSource.STATIC_BROKER)
     assert reported["segment.bytes"] == ("1048576", ConfigSource.DYNAMIC_DEFAULT_BROKER)
     assert reported["max.message.bytes"] == ("1048588", ConfigSource.DEFAULT)
-    assert len(reported) == 33 + 5  # as Kafka 4.3.1 returns, and those of the draft KIP-1303
+    assert len(reported) == 35 + 5  # as Kafka 4.4.0 returns, and those of the draft KIP-1303
     machine.set_config("log.segment.bytes", "2097152")  # between two topics
     request = CreateTopicsRequest(topics=[topic("u")])
     (row,) = machine.do(create_topics(machine.state, request)).topics

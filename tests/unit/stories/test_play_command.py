@@ -5,7 +5,7 @@ import json
 import os
 import pty
 import re
-import select
+import selectors
 import subprocess
 import sys
 import termios
@@ -75,6 +75,8 @@ def test_keys_lead_forwards_and_backwards():
     parent, child = pty.openpty()
     words = [sys.executable, "-m", "ottla", "play", "lineage/scenario_2"]
     process = subprocess.Popen(words, stdin=child, stdout=child, env={**os.environ, "TERM": "xterm"})
+    selector = selectors.DefaultSelector()
+    selector.register(parent, selectors.EVENT_READ)
     try:
         for key, shown in (
             ("", "[1/18"),
@@ -86,7 +88,7 @@ def test_keys_lead_forwards_and_backwards():
             os.write(parent, key.encode())
             output = ""
             while shown not in output:
-                assert select.select([parent], [], [], 60)[0], output
+                assert selector.select(60), output
                 output += os.read(parent, 65536).decode(errors="replace")
             asyncio.run(until(lambda: is_raw(child)))
         os.write(parent, b"q")
@@ -94,6 +96,7 @@ def test_keys_lead_forwards_and_backwards():
     finally:
         process.kill()
         process.wait()
+        selector.close()
         os.close(child)
         os.close(parent)
 
