@@ -5,12 +5,12 @@ from contextlib import suppress
 from dataclasses import replace
 from struct import Struct
 
-from ottla.broker.reports.assignments import assigned_partitions
 from ottla.broker.cli.files.decoders import DECODERS, NotKnown
 from ottla.broker.groups.config import GroupConfig
 from ottla.broker.groups.group import subscribed_topics
 from ottla.broker.groups.group_metadata import group_from_value, group_value
 from ottla.broker.groups.offsets import offset_from_value
+from ottla.broker.reports.assignments import assigned_partitions
 from ottla.config.log_config import LogConfig
 from ottla.controller.metadata_log.snapshot_writer import records_of
 from ottla.controller.raft.voters import VoterSet
