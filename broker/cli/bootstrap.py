@@ -19,8 +19,7 @@ from ottla.config.load import DEFAULT_PORT
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.metadata import MetadataResponse
 from ottla.remote.errors import RemoteStorageError
-from ottla.runtime import Runtime
-from ottla.runtime.production import run
+from ottla.runtime.production import ProductionRuntime, run
 
 T = TypeVar("T")
 
@@ -63,7 +62,8 @@ def ask_cluster(
     """Run a command's question with a client of the cluster that --bootstrap-server names. Raises CannotBeDone."""
     _check_text()
 
-    async def main(runtime: Runtime) -> T:
+    async def main(runtime: ProductionRuntime) -> T:
+        runtime.stalls.stop()  # a node's long turns delay others; a command's delay itself
         addresses = addresses_of(bootstrap)
         client = ClusterClient(
             runtime, lambda: addresses, client_id=_CLIENT_ID, waits=waits, settings=_SETTINGS

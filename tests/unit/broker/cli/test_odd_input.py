@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.cli.bootstrap import ask_cluster
+from ottla.broker.cluster_client.client import ClusterClient
 from ottla.testing import Broker
 from tests.harness.readme import ROOT
 
@@ -90,3 +92,11 @@ def test_ctrl_c_ends_a_consumer(is_alive):
             process.send_signal(signal.SIGINT)
             assert process.communicate(timeout=60) == (b"", b"")
             assert process.returncode == 0
+
+
+def test_a_long_turn_of_a_command_is_not_reported(caplog):
+    async def question(client: ClusterClient) -> int:
+        return sum(range(20_000_000))
+
+    assert ask_cluster("127.0.0.1:1", question) > 0
+    assert caplog.messages == []
