@@ -78,7 +78,8 @@ class HttpStream:
 
 
 Response = HttpResponse | HttpStream
-#: Responds to a request: at once, or when the future is done.
+#: Responds to a request: at once, or when the future is done. The future is the connection's own, which cancels it
+#: when the peer is gone; work that is shared with others is given as an `asyncio.shield` of it.
 Respond = Callable[[HttpRequest], "Response | asyncio.Future[HttpResponse]"]
 
 
@@ -182,6 +183,7 @@ class HttpConnection(asyncio.Protocol):
         self._received.clear()
         if self._answer is not None:
             self._answer.remove_done_callback(self._on_answer)
+            self._answer.cancel()  # the peer is gone: nobody reads what would be computed
         if self._stream is not None:
             self._stream.closed(self)
         self._owner.closed(self)
@@ -318,7 +320,10 @@ class HttpConnection(asyncio.Protocol):
             self._owner.runtime.loop.call_soon(self._continue)
 
     def _continue(self) -> None:
-        if self._state is not _State.WRITING or self._is_write_paused or self._closes_after_response:
+        if self._state is not _State.WRITING or self._is_write_paused:
+            return
+        if self._closes_after_response:
+            self._transport.close()  # `finish` was called since the response was written
             return
         if self._received:
             self._enter(_State.READING, HEAD_S)

@@ -113,14 +113,14 @@ class Pages:
         self._preparing = asyncio.Lock()
 
     def respond(self, request: HttpRequest) -> "asyncio.Future[HttpResponse]":
-        """A future of the response to one request."""
+        """A future of the response to one request, which may be cancelled without harm to the others."""
         text_format = chosen_format(request.accept)
         writing = self._writing.get(text_format)
         if writing is None:
             writing = self._runtime.create_task(self._write(text_format), name="metrics-page")
             self._writing[text_format] = writing
             writing.add_done_callback(lambda _: self._writing.pop(text_format))
-        return writing
+        return asyncio.shield(writing)
 
     async def _write(self, text_format: TextFormat) -> HttpResponse:
         collector = self._collector

@@ -166,7 +166,20 @@ def test_an_answer_that_takes_too_long_or_fails(world):
         assert (await clients[2].response()).body == b"now"
         await clients[0].lost
         assert world.runtime.monotonic() == pytest.approx(ANSWER_S, abs=1)
-        world.answers["/never"].set_result(HttpResponse(body=b"late"))  # its connection is closed
+        assert world.answers["/never"].cancelled(), "its connection is closed"
+
+    world.run(scenario)
+
+
+def test_a_response_whose_connection_is_lost_is_not_computed_further(world):
+    async def scenario():
+        world.answers["/"] = world.runtime.loop.create_future()
+        client = await world.connect()
+        client.send(GET)
+        await asyncio.sleep(1)
+        world.server.break_connections()
+        await client.lost
+        assert world.answers["/"].cancelled()
 
     world.run(scenario)
 
@@ -215,5 +228,24 @@ def test_a_stop_waits_for_answers_but_not_long(world):
         await stopping
         assert world.runtime.monotonic() - begun == pytest.approx(STOP_S, abs=0.1)
         assert await never.response() is None
+
+    world.run(scenario)
+
+
+def test_a_stop_takes_no_longer_than_the_peer_reads_the_last_response(world):
+    async def scenario():
+        world.answers["/"] = HttpResponse(body=bytes(10_000_000))
+        client = await world.connect()
+        client.transport.pause_reading()
+        client.send(GET)
+        await asyncio.sleep(STOP_S)
+        begun = world.runtime.monotonic()
+        stopping = asyncio.ensure_future(world.server.stop())
+        await asyncio.sleep(STOP_S / 10)
+        client.transport.resume_reading()
+        assert len((await client.response()).body) == 10_000_000
+        await stopping
+        assert await client.lost is None, "closed, not aborted"
+        assert world.runtime.monotonic() - begun < STOP_S / 2
 
     world.run(scenario)

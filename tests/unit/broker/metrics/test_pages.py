@@ -42,6 +42,24 @@ def test_pages_of_both_formats_are_prepared_one_after_the_other():
     assert events == ["asked", "answered", "prepared"] * 2
 
 
+def test_a_scraper_that_is_gone_does_not_cancel_the_page_of_the_others():
+    runtime = SimulatedRuntime(seed=1)
+
+    async def refresh():
+        await asyncio.sleep(0.5)
+
+    async def scenario():
+        collector = NodeCollector([], lambda: iter(()), refresh=refresh)
+        pages = Pages(runtime, collector, process=CollectorRegistry())
+        gone, stays = [pages.respond(request("")) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        gone.cancel()
+        assert (await stays).content_type == TextFormat.PROMETHEUS.value
+
+    runtime.run(scenario())
+    runtime.simulation.close()
+
+
 def test_the_rows_of_a_page_are_freed_in_turns():
     class Row(GroupOffset):
         freed = 0
