@@ -40,6 +40,9 @@ class HttpRequest:
     #: Whether the method is HEAD: the response then has no body.
     is_head: bool
     accept: str
+    #: The Origin header, and Sec-Fetch-Site: the site whose page asks, as browsers say it; empty if they do not.
+    origin: str = ""
+    fetch_site: str = ""
     #: Whether the connection stays open after the response.
     is_persistent: bool
 
@@ -76,6 +79,8 @@ def parse_head(head: bytes) -> HttpRequest:
         host=",".join(fields.get("host", ())),
         is_head=method == "HEAD",
         accept=",".join(fields.get("accept", ())),
+        origin=",".join(fields.get("origin", ())),
+        fetch_site=",".join(fields.get("sec-fetch-site", ())),
         is_persistent="keep-alive" in options if minor == "0" else "close" not in options,
     )
 

@@ -6,6 +6,9 @@
 
 Requests come from any site that a browser of the network shows, so a request whose Host is neither an address nor a
 name of this node is refused: a foreign name that resolves to this address (DNS rebinding) reads nothing here.
+Views are refused to the pages of other sites as well: these could not read them, but could take all streams.
+
+A snapshot is cancelled when its connection is lost. A few are made at a time, those of streams among them; others wait.
 """
 
 import asyncio
@@ -38,8 +41,10 @@ _JSON: Final = "application/json"
 _FIRST_FILE: Final = "live.html"
 #: The names of the files begin with these; the others are the player's, whose traces are not here.
 _SERVED: Final = ("live", "draw.js", "ottla.css")
-#: Snapshots that are made at the same time for requests; others wait.
+#: Snapshots that are made at the same time; others wait.
 _AT_ONCE: Final = 4
+#: Requests for a snapshot that wait; a further one is refused.
+_MOST_WAITING: Final = 32
 _NOT_FOUND: Final = b"Ottla. Pages: /, /metrics, /healthz, /readyz\n"
 #: Scripts, styles and data come from this node only; no other site shows the page in a frame, or reads it.
 _HEADERS: Final = {
@@ -79,13 +84,19 @@ class Page:
         self._files: dict[str, tuple[str, bytes]] | None = None
         self._watched = WatchedViews(runtime, on_unwatched=self._forget)
         self._at_once = asyncio.Semaphore(_AT_ONCE)
+        #: The snapshots that are made or wait for requests: at most `_AT_ONCE` + `_MOST_WAITING`.
+        self._snapshots: set[asyncio.Task[HttpResponse]] = set()
 
     def show_broker(self, broker: BrokerServices, request_stats: RequestStats) -> None:
         """Show the broker from now on."""
         self._sources = Sources(broker, request_stats)
 
     async def stop(self) -> None:
-        """Close the connections to other brokers."""
+        """Cancel the snapshots, and close the connections to other brokers."""
+        for snapshot in self._snapshots:
+            snapshot.cancel()
+        await asyncio.gather(*self._snapshots, return_exceptions=True)
+        await self._watched.stop()
         if self._sources is not None:
             await self._sources.close()
 
@@ -98,6 +109,10 @@ class Page:
                 "metrics.listeners or advertised.listeners, or through localhost.",
             )
         if request.path.startswith(_VIEWS):
+            if _is_of_other_site(request):
+                return _refusal(
+                    403, "Views are shown to the node's own page only, not to those of other sites."
+                )
             return self._view(request)
         if request.path == "/favicon.ico":  # asked for by every browser
             return HttpResponse(status=204, body=b"", headers=_HEADERS)
@@ -135,21 +150,28 @@ class Page:
             return _refusal(503, "This node is no broker, or its broker has not started yet.")
 
         async def make() -> tuple[bool, bytes]:
-            try:
-                return False, _json(await view.make(sources, Query(request.query)))
-            except CannotShow as error:
-                return True, _json({"error": str(error), "status": error.status})
+            async with self._at_once:
+                try:
+                    return False, _json(await view.make(sources, Query(request.query)))
+                except CannotShow as error:
+                    return True, _json({"error": str(error), "status": error.status})
 
         if request.accept.strip().lower() != EVENTS:
-            return self._runtime.create_task(self._snapshot(make), name="page-view")
+            if len(self._snapshots) >= _AT_ONCE + _MOST_WAITING:
+                return _refusal(
+                    503, f"{_MOST_WAITING} requests for views wait, which is the limit. Try again."
+                )
+            snapshot = self._runtime.create_task(self._snapshot(make), name="page-view")
+            self._snapshots.add(snapshot)
+            snapshot.add_done_callback(self._snapshots.discard)
+            return snapshot
         if view.interval_s is None:
             return _refusal(406, "This view is not sent as events.")
         address = f"{request.path}?{request.query}"
         return self._watched.stream(address, make, interval_s=view.interval_s, headers=_HEADERS)
 
     async def _snapshot(self, make: Callable[[], Awaitable[tuple[bool, bytes]]]) -> HttpResponse:
-        async with self._at_once:
-            is_problem, snapshot = await make()
+        is_problem, snapshot = await make()
         status = json.loads(snapshot)["status"] if is_problem else 200
         return HttpResponse(status=status, body=snapshot, content_type=_JSON, headers=_HEADERS)
 
@@ -163,6 +185,13 @@ def _own_names(config: BrokerConfig) -> frozenset[str]:
     names = {"localhost", *(host for host, _ in config.metrics_listeners)}
     names |= {listener.host for listener in config.advertised_listeners if listener.host}
     return frozenset(name.lower() for name in names)
+
+
+def _is_of_other_site(request: HttpRequest) -> bool:
+    """Whether the page of another site asks: another port of this machine is another site, too."""
+    if request.fetch_site.lower() not in ("", "same-origin", "none"):
+        return True
+    return bool(request.origin) and request.origin.partition("://")[2].lower() != request.host.lower()
 
 
 def _refusal(status: int, sentence: str) -> HttpResponse:

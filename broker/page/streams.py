@@ -33,6 +33,8 @@ class WatchedViews:
         self._runtime = runtime
         self._on_unwatched = on_unwatched
         self._views: dict[str, _WatchedView] = {}
+        #: The tasks of these views, and those that are cancelled and have not ended yet.
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def stream(
         self, address: str, make: Make, *, interval_s: float, headers: Mapping[str, str]
@@ -44,6 +46,8 @@ class WatchedViews:
             if view is None:
                 view = self._views[address] = _WatchedView(make, interval_s)
                 view.task = self._runtime.create_task(view.run(self._runtime), name=f"page-{address[:80]}")
+                self._tasks.add(view.task)
+                view.task.add_done_callback(self._tasks.discard)
             view.add(connection)
 
         def closed(connection: HttpConnection) -> None:
@@ -56,6 +60,12 @@ class WatchedViews:
                     self._on_unwatched()
 
         return HttpStream(opened=opened, closed=closed, headers=headers)
+
+    async def stop(self) -> None:
+        """Cancel the views that are still made, and wait for their ends."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
     def count(self) -> int:

@@ -7,7 +7,10 @@ import sys
 import pytest
 
 from ottla.broker import roles
-from ottla.broker.http.server import MAX_STREAMS
+from ottla.broker.http.request import HttpRequest
+from ottla.broker.http.server import MAX_CONNECTIONS, MAX_STREAMS
+from ottla.broker.page.page import VIEWS, View
+from tests.unit.broker.page.conftest import PORT
 
 EVENTS = "Accept: text/event-stream"
 
@@ -48,6 +51,98 @@ def test_a_foreign_name_shows_nothing(world, host, is_own):
         for path in ("/", "/view/overview"):
             assert (await world.get(path, host=host)).status == (200 if is_own else 421)
         assert (await world.get("/healthz", host=host)).status == 200
+
+    world.run(scenario)
+
+
+@pytest.mark.parametrize(("header", "is_own"), [
+    ("Sec-Fetch-Site: same-origin", True), ("Sec-Fetch-Site: none", True), ("Origin: http://127.0.0.1:9404", True),
+    ("Sec-Fetch-Site: cross-site", False), ("Sec-Fetch-Site: same-site", False), ("Origin: null", False),
+    ("Origin: http://evil.example", False), ("Origin: http://127.0.0.1:8000", False),
+    ("Origin: http://127.0.0.1:9404\r\nOrigin: http://evil.example", False),
+])  # fmt: skip
+def test_the_page_of_another_site_takes_no_view_and_no_stream(world, header, is_own):
+    """Any page in the operator's browser could open all streams of events, although it cannot read them."""
+
+    async def scenario():
+        host = f"127.0.0.1:{PORT}"
+        assert (await world.get("/view/overview", header, host=host)).status == (200 if is_own else 403)
+        assert (await world.get("/healthz", header, host=host)).status == 200
+        client = await world.http()
+        found = await client.get("/view/overview", EVENTS, header, host=host)
+        assert found.status == (200 if is_own else 403)
+
+    world.run(scenario)
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """The view `slow`, whose snapshots are made once `go` is set; at most `most` were made at a time."""
+
+    class Slow:
+        now = most = 0
+
+        def __init__(self):
+            self.go = asyncio.Event()
+
+        async def make(self, sources, query):
+            self.now += 1
+            self.most = max(self.most, self.now)
+            try:
+                await self.go.wait()
+            finally:
+                self.now -= 1
+            return {}
+
+    slow = Slow()
+    monkeypatch.setitem(VIEWS, "slow", View(slow.make, 1.0))
+    return slow
+
+
+def view_tasks():
+    return [each for each in asyncio.all_tasks() if each.get_name().startswith("page-")]
+
+
+def test_snapshots_of_lost_connections_are_cancelled(world, slow):
+    async def scenario():
+        for _ in range(3):
+            clients = [await world.http() for _ in range(MAX_CONNECTIONS)]
+            for client in clients:
+                client.send(b"GET /view/slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await asyncio.sleep(1)
+            assert len(view_tasks()) == MAX_CONNECTIONS
+            world.node.http.break_connections()
+            await asyncio.sleep(1)
+            assert (view_tasks(), slow.now) == ([], 0)
+
+    world.run(scenario)
+
+
+def test_no_more_snapshots_wait_than_are_allowed_and_none_outlives_the_page(world, slow):
+    async def main():
+        await world.start()
+        page = world.node.http._page
+        request = HttpRequest(path="/view/slow", is_head=False, accept="", is_persistent=True)
+        found = [page.respond(request) for _ in range(100)]
+        waiting, refused = found[:36], found[36:]
+        assert {each.status for each in refused} == {503}
+        await asyncio.sleep(0)
+        await world.node.stop()
+        assert all(each.cancelled() for each in waiting)
+        assert view_tasks() == []
+
+    world.runtime.run(main())
+
+
+def test_snapshots_of_streams_are_made_a_few_at_a_time(world, slow):
+    async def scenario():
+        clients = [await world.watch(f"slow?{number}") for number in range(MAX_STREAMS)]
+        await asyncio.sleep(1)
+        assert (slow.now, slow.most) == (4, 4)
+        slow.go.set()
+        for client in clients:
+            assert await client.event() == b"data: {}"
+        assert slow.most == 4
 
     world.run(scenario)
 
