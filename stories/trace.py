@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 #: The version of the schema: a change that readers must know of increases it.
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 
 _T = TypeVar("_T")
 
@@ -160,6 +160,16 @@ class Node:
 
 
 @dataclass(kw_only=True)
+class LocalLog:
+    """The local log of a replica, as its leader has reported it to the controller (draft KIP-1303)."""
+
+    start_offset: int
+    #: The age of the oldest record, by the controller's clock.
+    oldest_age_ms: int | None
+    size_bytes: int
+
+
+@dataclass(kw_only=True)
 class Partition:
     """A partition as the controller has it."""
 
@@ -171,8 +181,8 @@ class Partition:
     elr: list[int]
     last_known: list[int]
     recovery: str
-    #: Local log start offsets that brokers have reported (draft KIP-1303), by broker.
-    local_logs: dict[str, int]
+    #: By broker; one that is not there is unknown.
+    local_logs: dict[str, LocalLog]
     #: Brokers that are registered and not fenced.
     active: list[int]
 

@@ -45,7 +45,7 @@ globalThis.ottla ??= {};
       for (const name of ["leader", "leader_epoch", "isr", "elr", "last_known", "recovery"]) {
         add({ isr: "ISR", elr: "ELR" }[name] ?? name.replace("_", " "), partition[name]);
       }
-      for (const [broker, start] of Object.entries(partition.local_logs ?? {})) add(`local log start of ${broker}`, start);
+      for (const [broker, log] of Object.entries(partition.local_logs ?? {})) add(`local log start of ${broker}`, log.start_offset);
     }
     if (group) {
       add("group", group.state);

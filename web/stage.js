@@ -63,11 +63,12 @@ globalThis.ottla ??= {};
 
   /** A partition as the controller has it: a row for each replica, with what it may be elected by. */
   function partition(now, other) {
-    const { leader, isr = [], elr = [], last_known: lastKnown = [], local_logs: starts = {}, active } = now;
+    const { leader, isr = [], elr = [], last_known: lastKnown = [], local_logs: localLogs = {}, active } = now;
     const members = now.replicas ?? [...new Set([...isr, ...elr, ...lastKnown])].sort((one, two) => one - two);
     const of = (replica) => isr.includes(replica) ? "ISR" : elr.includes(replica) ? "ELR" : "neither";
     const otherOf = (replica) => (other?.isr ?? []).includes(replica) ? "ISR" : (other?.elr ?? []).includes(replica) ? "ELR" : "neither";
-    const hasStarts = Object.keys(starts).length > 0;
+    const hasLogs = Object.keys(localLogs).length > 0;
+    const headings = ["replica", "set", "role", ...(hasLogs ? ["local log start", "oldest local record", "local size"] : [])];
     const facts = [
       ["leader", leader ?? "none", differs(leader, other?.leader)],
       ["leader epoch", epoch(now.leader_epoch), differs(now.leader_epoch, other?.leader_epoch)],
@@ -79,13 +80,19 @@ globalThis.ottla ??= {};
       el("dl", { class: "facts" }, facts.map(([name, value, isOther]) =>
         el("div", {}, el("dt", {}, name), el("dd", {}, mark(other && isOther, value))))),
       el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Replicas" }, el("table", { class: "members" },
-        el("thead", {}, el("tr", {}, ["replica", "set", "role", hasStarts && "local log start"].filter(Boolean).map((each) =>
-          el("th", { scope: "col" }, each)))),
+        el("thead", {}, el("tr", {}, headings.map((each) => el("th", { scope: "col" }, each)))),
         el("tbody", {}, members.map((replica) => el("tr", { class: of(replica).toLowerCase() },
           el("th", { scope: "row" }, replica),
           el("td", {}, mark(other && of(replica) !== otherOf(replica), el("span", { class: `set ${of(replica).toLowerCase()}` }, of(replica)))),
           el("td", {}, replica === leader ? "\u2605 leader" : active && !active.includes(replica) ? "fenced" : ""),
-          hasStarts && el("td", { class: "number" }, number(starts[replica]))))))));
+          hasLogs && localLog(localLogs[replica]).map((each) => el("td", { class: "number" }, each))))))));
+  }
+
+  /** What the controller knows of a replica's local log: where it starts, how old its oldest record is, and its size. */
+  function localLog(known) {
+    if (!known) return ["unknown", "unknown", "unknown"];
+    const { start_offset: start, oldest_age_ms: age, size_bytes: size } = known;
+    return [number(start), age == null ? "–" : `${number(Math.floor(age / 60_000))} min old`, `${number(size)} B`];
   }
 
   /** A consumer group: its state, and what each member has or waits for. */

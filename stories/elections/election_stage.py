@@ -63,7 +63,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
 )
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.stories.elections import election_rules
-from ottla.stories.elections.election_rules import partition_of
+from ottla.stories.elections.election_rules import Held, partition_of
 from ottla.stories.elections.machine import CLUSTER_ID, ELR, Machine, directory
 from ottla.stories.stage import BadCommand, Stage
 from ottla.stories.trace import Partition, Step
@@ -92,6 +92,7 @@ class ElectionStage(Stage):
     def __init__(self) -> None:
         super().__init__()
         self._before: Partition | None = None
+        self._election: Held | None = None
 
     def close(self) -> None:
         """Do nothing, since nothing is open."""
@@ -100,7 +101,9 @@ class ElectionStage(Stage):
         """Write the partition, as the controller has it, into a step."""
         before, self._before = self._before, partition_of(self.machine, _TOPIC)
         step.partition = self._before
-        step.events += election_rules.changes(before, self._before)
+        step.events += election_rules.changes(
+            before, self._before, command=step.command.replace(",", ""), election=self._election
+        )
 
     def __call__(self, line: str) -> list[str]:
         """Carry out a command; the rows that it adds to the table."""
@@ -111,7 +114,9 @@ class ElectionStage(Stage):
             return [self._line("event", self._columns[1].format(*names)), self._row(line)]
         if not hasattr(self, "machine"):
             raise BadCommand.first("replicas 1 2 3 min-isr 2")
-        error = self._play(words)
+        with election_rules.elections() as held:
+            error = self._play(words)
+        self._election = held[-1] if held else None
         return [self._row(line) if error is ErrorCode.none else self._line(line, error.name.upper())]
 
     @property
@@ -134,6 +139,7 @@ class ElectionStage(Stage):
         self.machine.set_config("min.insync.replicas", options[0], topic=_TOPIC)
         self.former_epochs = {}
         self.incarnations = 0
+        self._before = self._election = None
 
     def _row(self, event: str) -> str:
         now = self.machine.partition(_TOPIC)
