@@ -170,12 +170,17 @@ async def _read(
     reading.last_stable_offset = rows[0].last_stable_offset
     view = memoryview(rows[0].records or b"")
     reading.read_bytes += len(view)
-    for header, batch in batches(view):
-        if header.next_offset <= reading.offset:
-            continue
-        if reading.is_full:
-            return
-        await _open(sources, header, batch, reading)
+    try:
+        for header, batch in batches(view):
+            if header.next_offset <= reading.offset:
+                continue
+            if reading.is_full:
+                return
+            await _open(sources, header, batch, reading)
+    except KafkaError as error:  # of a header: where the next batch begins is not known
+        reading.problem = (
+            f"The records of the leader {leader} from {reading.offset} on cannot be read: {error}."
+        )
 
 
 async def _open(sources: Sources, header: BatchHeader, batch: memoryview, reading: _Reading) -> None:
@@ -193,6 +198,7 @@ async def _open(sources: Sources, header: BatchHeader, batch: memoryview, readin
         reading.rows.append(
             {"offset": header.base_offset, "end_offset": header.next_offset, "unreadable": str(error)}
         )
+        reading.offset = header.next_offset
     if not reading.is_full:
         reading.offset = header.next_offset
 
@@ -202,14 +208,14 @@ def _add(found: Iterator[Record], header: BatchHeader, reading: _Reading) -> Ite
         if record.offset < reading.offset:
             yield
             continue
-        if reading.is_full:
-            return
         reading.offset = record.offset + 1
         reading.scanned += 1
         if reading.key is None or (record.key == reading.key and not header.is_control):
             row = _row(record, header, reading)
             reading.shown_bytes += _shown(row)
             reading.rows.append(row)
+            if reading.is_full:
+                return
         yield
 
 
