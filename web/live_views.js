@@ -229,7 +229,7 @@
     ["Partition", (each) => link("records", { topic: each.topic, partition: each.partition, offset: each.committed }, each.partition), { kind: "number" }],
     ["Committed", (each) => number(each.committed), { kind: "number" }],
     ["End", (each) => number(each.end), { kind: "number" }],
-    ["Lag", (each) => each.committed == null ? "nothing committed" : lag(each.lag), { kind: "number" }],
+    ["Lag", (each) => each.is_committed_known && each.committed == null ? "nothing committed" : lag(each.lag), { kind: "number" }],
     ["Read by", (each) => each.member && visible(each.member), { kind: "wide" }],
   ];
 

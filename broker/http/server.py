@@ -183,7 +183,7 @@ class HttpConnection(asyncio.Protocol):
         self._received.clear()
         if self._answer is not None:
             self._answer.remove_done_callback(self._on_answer)
-            self._answer.cancel()  # the peer is gone: nobody reads what would be computed
+            self._answer.cancel()  # the peer is gone: what would be computed is not read
         if self._stream is not None:
             self._stream.closed(self)
         self._owner.closed(self)

@@ -4,16 +4,17 @@
     coordinators        DescribeGroups and OffsetFetch of the groups of one page
     leaders             ListOffsets of the partitions that these groups have read
 
-All brokers are asked in parallel. A lag that is not known, as its leader does not answer, makes the sum unknown: a
-sum that misses a part is no lag. What was seen of the lags is kept while a view of groups is watched.
+All brokers are asked in parallel. A lag that is not known, as its leader does not answer or its committed offset is not
+known, makes the sum unknown: a sum that misses a part is no lag. A group that its coordinator does not describe keeps
+the state that ListGroups has reported, and the error is a sentence for the view. Lags are kept while groups are watched.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ottla.broker.cluster_client.errors import ClusterError, check
+from ottla.broker.cluster_client.errors import ClusterError, check, error_name
 from ottla.broker.cluster_client.groups import DEAD
 from ottla.broker.cluster_client.offsets import Offsets, offsets_request
 from ottla.broker.page.query import CannotShow, Query
@@ -30,6 +31,7 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
+    OffsetFetchResponseGroup,
 )
 from ottla.protocol.special_timestamps import LATEST
 from ottla.protocol.types import TopicPartition
@@ -38,6 +40,8 @@ GROUPS_OF_PAGE: Final = 20
 _LAST_PAGE: Final = 1_000_000
 #: The partitions of one page whose ends are asked for.
 _MOST_PARTITIONS: Final = 2_000
+#: The characters of a name in a sentence.
+_NAME: Final = 249
 #: The rows of one group that are shown.
 _MOST_ROWS: Final = 500
 #: Versions with several groups, and topics by name.
@@ -49,7 +53,10 @@ class _Group:
     """One group, as far as its coordinator has described it."""
 
     described: DescribedGroup
-    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    #: The committed offsets; None: not known, as the coordinator has reported an error for the partition.
+    committed: dict[TopicPartition, int | None] = field(default_factory=dict)
+    #: Whether the coordinator has reported the committed offsets at all.
+    has_committed: bool = False
     #: The member that reads each partition.
     readers: dict[TopicPartition, str] = field(default_factory=dict)
 
@@ -57,6 +64,21 @@ class _Group:
     def partitions(self) -> set[TopicPartition]:
         """The partitions that the group has read, or that its members are to read."""
         return self.committed.keys() | self.readers.keys()
+
+    def add_committed(self, fetched: OffsetFetchResponseGroup) -> Iterator[str]:
+        """Add the committed offsets, and yield a sentence for each kind of error."""
+        what = f"The committed offsets of the group {fetched.group_id[:_NAME]!a} are not known"
+        if fetched.error_code:
+            yield f"{what}: {error_name(fetched.error_code)}."
+            return
+        self.has_committed = True
+        rows = [(topic.name, row) for topic in fetched.topics for row in topic.partitions]
+        for topic, row in rows:
+            if row.error_code or row.committed_offset >= 0:
+                at = TopicPartition(topic, row.partition_index)
+                self.committed[at] = None if row.error_code else row.committed_offset
+        for code, count in sorted(Counter(row.error_code for _, row in rows if row.error_code).items()):
+            yield f"{what} for {count} of {len(rows)} partitions: {error_name(code)}."
 
 
 async def groups(sources: Sources, query: Query) -> dict[str, Any]:
@@ -66,13 +88,13 @@ async def groups(sources: Sources, query: Query) -> dict[str, Any]:
     listed, problems = await _listed(sources)
     names = sorted(name for name in listed if search in name.lower())
     shown = names[page * GROUPS_OF_PAGE : (page + 1) * GROUPS_OF_PAGE]
-    found, more = await _described(sources, {name: listed[name] for name in shown})
+    found, unknown_groups = await _described(sources, {name: listed[name] for name in shown})
     ends, unknown_ends = await _ends(sources, {each for group in found.values() for each in group.partitions})
     return {
         "total": len(names),
         "page": page,
         "page_size": GROUPS_OF_PAGE,
-        "problems": sorted({*problems.values(), *more.values(), *unknown_ends}),
+        "problems": sorted({*problems.values(), *unknown_groups, *unknown_ends}),
         "groups": [_row(sources, name, *listed[name], found.get(name), ends) for name in shown],
     }
 
@@ -83,14 +105,14 @@ async def group(sources: Sources, query: Query) -> dict[str, Any]:
     query.check_all_read()
     listed, problems = await _listed(sources)
     if name not in listed:
-        raise CannotShow(404, " ".join([f"The cluster has no group {name[:249]!a}.", *problems.values()]))
-    found, more = await _described(sources, {name: listed[name]})
+        raise CannotShow(404, " ".join([f"The cluster has no group {name[:_NAME]!a}.", *problems.values()]))
+    found, unknown_groups = await _described(sources, {name: listed[name]})
     described = found.get(name)
     partitions = sorted(described.partitions) if described is not None else []
     ends, unknown_ends = await _ends(sources, partitions)
     return {
         **_row(sources, name, *listed[name], described, ends),
-        "problems": sorted({*problems.values(), *more.values(), *unknown_ends}),
+        "problems": sorted({*problems.values(), *unknown_groups, *unknown_ends}),
         "clients": [] if described is None else list(_members(described)),
         "partition_count": len(partitions),
         "partitions": [_progress(each, described, ends) for each in partitions[:_MOST_ROWS]]
@@ -115,7 +137,9 @@ async def _listed(sources: Sources) -> tuple[dict[str, tuple[int, ListedGroup]],
 
 async def _described(
     sources: Sources, wanted: Mapping[str, tuple[int, ListedGroup]]
-) -> tuple[dict[str, _Group], Mapping[int, str]]:
+) -> tuple[dict[str, _Group], list[str]]:
+    """The groups that their coordinators describe, and sentences about what is not known of them and of others."""
+    sentences: list[str] = []
     by_coordinator: defaultdict[int, list[str]] = defaultdict(list)
     for name, (broker_id, _) in wanted.items():
         by_coordinator[broker_id].append(name)
@@ -123,19 +147,22 @@ async def _described(
     async def of_broker(broker_id: int) -> dict[str, _Group]:
         names = by_coordinator[broker_id]
         described = await sources.ask(broker_id, DescribeGroupsRequest(groups=names), DescribeGroupsResponse)
-        found = {each.group_id: _Group(described=each) for each in described.groups}
+        found = {}
+        for each in described.groups:
+            if each.error_code:
+                text = f": {each.error_message.removesuffix('.')}" if each.error_message else ""
+                sentences.append(
+                    f"The group {each.group_id[:_NAME]!a} is not described: {error_name(each.error_code)}{text}."
+                )
+            else:
+                found[each.group_id] = _Group(described=each)
         asked = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
         fetched = await sources.ask(
             broker_id, OffsetFetchRequest(groups=asked), OffsetFetchResponse, versions=_OFFSET_FETCH_VERSIONS
         )
-        for each in fetched.groups:
-            if each.group_id in found and not each.error_code:
-                found[each.group_id].committed = {
-                    TopicPartition(topic.name, row.partition_index): row.committed_offset
-                    for topic in each.topics
-                    for row in topic.partitions
-                    if not row.error_code and row.committed_offset >= 0
-                }
+        for fetched_group in fetched.groups:
+            if (group := found.get(fetched_group.group_id)) is not None:
+                sentences.extend(group.add_committed(fetched_group))
         for group in found.values():
             for member in group.described.members:
                 for partition in assigned_partitions(member.member_assignment):
@@ -143,7 +170,8 @@ async def _described(
         return found
 
     answers, problems = await each_of(by_coordinator, of_broker)
-    return {name: group for every in answers.values() for name, group in every.items()}, problems
+    found = {name: group for every in answers.values() for name, group in every.items()}
+    return found, [*sentences, *problems.values()]
 
 
 async def _ends(
@@ -202,9 +230,14 @@ def _row(
 
 def _lag(found: _Group, ends: Mapping[TopicPartition, int]) -> int | None:
     """The sum of the lags of the partitions with a committed offset; None if one of them is not known."""
-    if any(each not in ends for each in found.committed):
+    if not found.has_committed:
         return None
-    return sum(max(0, ends[each] - committed) for each, committed in found.committed.items())
+    lag = 0
+    for each, committed in found.committed.items():
+        if committed is None or each not in ends:
+            return None
+        lag += max(0, ends[each] - committed)
+    return lag
 
 
 def _members(found: _Group) -> Iterable[dict[str, Any]]:
@@ -224,6 +257,7 @@ def _progress(at: TopicPartition, found: _Group, ends: Mapping[TopicPartition, i
         "topic": at.topic,
         "partition": at.partition,
         "committed": committed,
+        "is_committed_known": found.has_committed and found.committed.get(at, -1) is not None,
         "end": end,
         "lag": None if committed is None or end is None else max(0, end - committed),
         "member": found.readers.get(at),

@@ -4,13 +4,19 @@ import json
 
 import pytest
 
+from ottla.broker.cluster_client.groups import DEAD
 from ottla.broker.page.records import shown
+from ottla.broker.page.sources import Sources
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
+from ottla.protocol.messages.fetch import FetchResponse
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from ottla.protocol.messages.offset_fetch import OffsetFetchResponse
 from ottla.protocol.records.builder import build_batch, simple_records
 from ottla.protocol.records.compression import Compression
 
@@ -45,6 +51,45 @@ def test_groups_and_their_lag(world):
         assert found["lags"][-1] == 6
         found = await world.view("group?group=unknown", status=404)
         assert found["error"] == "The cluster has no group 'unknown'."
+
+    world.run(scenario)
+
+
+@pytest.mark.parametrize(("where", "error", "committed", "sentence"), [
+    ("group", ErrorCode.not_coordinator, [],
+     "The group 'kitchen' is not described: NOT_COORDINATOR."),
+    ("group", ErrorCode.coordinator_load_in_progress, [],
+     "The group 'kitchen' is not described: COORDINATOR_LOAD_IN_PROGRESS."),
+    ("offsets", ErrorCode.not_coordinator, [],
+     "The committed offsets of the group 'kitchen' are not known: NOT_COORDINATOR."),
+    ("row", ErrorCode.unstable_offset_commit, [(4, True), (None, False)],
+     "The committed offsets of the group 'kitchen' are not known for 1 of 2 partitions: UNSTABLE_OFFSET_COMMIT."),
+])  # fmt: skip
+def test_errors_of_a_coordinator_are_no_lag_of_zero(world, monkeypatch, where, error, committed, sentence):
+    ask = Sources.ask
+
+    async def asked(sources, broker_id, message, expected, **options):
+        response = await ask(sources, broker_id, message, expected, **options)
+        if where == "group" and expected is DescribeGroupsResponse:
+            response.groups = [DescribedGroup(group_id="kitchen", group_state=DEAD, error_code=error)]
+        elif where != "group" and expected is OffsetFetchResponse:
+            [found] = response.groups
+            if where == "row":
+                found.topics[0].partitions[1].error_code = error
+            else:
+                found.error_code, found.topics = error, []
+        return response
+
+    async def scenario():
+        await world.create("orders", partitions=2)
+        await world.produce("orders", *[b"x"] * 10)
+        await commit(world, "kitchen", "orders", 4, 0)
+        monkeypatch.setattr(Sources, "ask", asked)
+        for found in (await world.view("groups"), await world.view("group?group=kitchen")):
+            [row] = found.get("groups", [found])
+            assert (row["state"], row["lag"], found["problems"]) == ("Empty", None, [sentence])
+            assert set(row["lags"]) == {None}
+        assert [(each["committed"], each["is_committed_known"]) for each in found["partitions"]] == committed
 
     world.run(scenario)
 
@@ -94,6 +139,37 @@ def test_large_and_odd_records_are_cut_and_said(world):
         assert bomb["offset"] == 2
         assert "unreadable" in bomb
         assert last["value"]["text"] == "after it"
+        pages = [
+            await world.view(f"records?topic=odd&partition=0&offset={each}&count=1") for each in (1, 2, 3)
+        ]
+        assert [[row["offset"] for row in each["records"]] for each in pages] == [[1], [2], [3]]
+        assert [each["next_offset"] for each in pages] == [2, 3, None]
+
+    world.run(scenario)
+
+
+@pytest.mark.parametrize(("magic", "sentence"), [
+    (1, "Record batches of magic 1 are not supported"), (77, "Not a record batch: magic 77"),
+])  # fmt: skip
+def test_bytes_that_are_no_batch_are_said(world, monkeypatch, magic, sentence):
+    ask = Sources.ask
+
+    async def asked(sources, broker_id, message, expected, **options):
+        response = await ask(sources, broker_id, message, expected, **options)
+        if expected is FetchResponse:
+            [row] = response.responses[0].partitions
+            second = bytearray(row.records)
+            second[16] = magic
+            row.records = bytes(row.records) + second
+        return response
+
+    async def scenario():
+        await world.create("odd")
+        await world.produce("odd", b"x")
+        monkeypatch.setattr(Sources, "ask", asked)
+        found = await world.view("records?topic=odd&partition=0&offset=0")
+        assert [each["offset"] for each in found["records"]] == [0]
+        assert sentence in found["problem"]
 
     world.run(scenario)
 
