@@ -29,6 +29,7 @@
 and log are made durable before a response or the next request is sent. Time and disks are those of `raft_replicas`.
 """
 
+from contextlib import nullcontext
 from typing import Any, Literal
 from uuid import UUID
 
@@ -52,6 +53,7 @@ from ottla.protocol.messages.vote import VoteResponse
 from ottla.stories import wire
 from ottla.stories.quorum import quorum_lines as lines
 from ottla.stories.quorum import quorum_rules as rules
+from ottla.stories.quorum.quorum_places import Kind, decisions
 from ottla.stories.quorum.raft_replicas import (
     CLUSTER_ID,
     LISTENER,
@@ -63,7 +65,7 @@ from ottla.stories.quorum.raft_replicas import (
     over_the_wire,
     settings,
 )
-from ottla.stories.rules import event, place_of
+from ottla.stories.rules import Place, event
 from ottla.stories.stage import BadCommand, Stage
 from ottla.stories.trace import Step
 
@@ -90,41 +92,44 @@ class Node(Replica):
     def do(self, effects: list[Effect]) -> list[Effect]:
         """Note what has changed and what is done now, then do it."""
         end_offset = self.log.end.offset
+        places = self._stage.places_of(self)
         if end_offset < self._end_offset:
-            self._note_line(f"truncate to {end_offset}", rules.TRUNCATION)
+            self._note_line(f"truncate to {end_offset}", (rules.TRUNCATION, rules.TRUNCATION_PLACE))
         self._end_offset = end_offset
         voters = " ".join(lines.node(each.id, each.directory_id) for each in self.raft.voters.keys)
         now = (lines.role_line(self.role), f"voters {voters}")
-        reasons = (rules.of_role(self.role), rules.VOTERS)
-        for before, after, rule in zip(self._seen, now, reasons, strict=True):
+        reasons = (
+            (rules.of_role(self.role, places["role"]), places["role"]) if "role" in places else None,
+            (rules.VOTERS, places["voters"]) if "voters" in places else None,
+        )
+        for before, after, applied in zip(self._seen, now, reasons, strict=True):
             if before not in ("", after):
-                self._note_line(after, rule)
+                self._note_line(after, applied)
         self._seen = now
         for effect in effects:
-            self._note(effect)
+            self._note(effect, rules.of_effect(effect, self.role, places))
         return super().do(effects)
 
-    def _note(self, effect: Effect) -> None:
-        rule = rules.of_effect(effect)
+    def _note(self, effect: Effect, applied: rules.Applied | None) -> None:
         match effect:
             case Persist(state):
-                self._note_line(lines.state_line(state), rule)
+                self._note_line(lines.state_line(state), applied)
             case Flush(end_offset):
-                self._note_line(f"flush {end_offset}", rule)
+                self._note_line(f"flush {end_offset}", applied)
             case Committed(high_watermark):
-                self._note_line(f"HW {high_watermark}", rule)
+                self._note_line(f"HW {high_watermark}", applied)
             case SnapshotLoaded(snapshot):
-                self._note_line(f"snapshot loaded, log starts at {snapshot.offset}", rule)
+                self._note_line(f"snapshot loaded, log starts at {snapshot.offset}", applied)
             case Fatal(reason):
-                self._note_line(f"must stop, {reason}", rule)
+                self._note_line(f"must stop, {reason}", applied)
             case Stopped():
-                self._note_line("stopped", rule)
+                self._note_line("stopped", applied)
 
-    def _note_line(self, what: str, rule: rules.Applied | None) -> None:
+    def _note_line(self, what: str, applied: rules.Applied | None) -> None:
         line = f"{self.name}: {what}"
         self._stage.note(line)
-        if rule is not None:
-            self._stage.note_rule(self.name, line, rule)
+        if applied is not None:
+            self._stage.note_rule(self.name, line, applied)
 
 
 class QuorumStage(Stage):
@@ -154,13 +159,16 @@ class QuorumStage(Stage):
         self._levels: dict[int, tuple[int, int]] = {}
         #: Requests that were received and not answered, by token.
         self._waiting: dict[object, tuple[Node, Send]] = {}
+        #: Where a Core or its history has decided something that was not noted yet, by its identity.
+        self._places: dict[int, dict[Kind, Place]] = {}
 
     def __call__(self, line: str) -> list[str]:
         """Carry out a command of the story; the lines that it comes to."""
         if not self.nodes and not line.startswith("voters "):
             raise BadCommand.first("voters 1 2 3")
         self._is_quiet = line.startswith("quietly ")
-        self._play(line.removeprefix("quietly ").split())
+        with decisions(self._note_place) if self.is_recorded else nullcontext():
+            self._play(line.removeprefix("quietly ").split())
         noted, self._noted = self._noted, []
         return noted
 
@@ -172,7 +180,15 @@ class QuorumStage(Stage):
     def note_rule(self, name: str, line: str, applied: rules.Applied) -> None:
         """Note what a node does for the trace, and the rule that it applies."""
         if self.is_recorded:
-            self.events.append(event(name, line, applied[0], place_of(applied[1])))
+            self.events.append(event(name, line, *applied))
+
+    def _note_place(self, owner: object, kind: Kind, place: Place) -> None:
+        self._places.setdefault(id(owner), {})[kind] = place
+
+    def places_of(self, node: Replica) -> dict[Kind, Place]:
+        """Return where a node has decided what its effects carry out; each place is returned once."""
+        core = node.raft._core
+        return self._places.pop(id(core), {}) | self._places.pop(id(core.history), {})
 
     def _note_message(
         self,
