@@ -203,9 +203,11 @@ IN_SYNC: Final[Applied] = (
 
 
 def changes(before: Replica | None, now: Replica) -> Iterator[tuple[str, Applied]]:
-    """Yield what has happened to a replica since the last step that no message and no transition shows."""
-    was_leader = before is not None and before.state == "leader" and before.leader_epoch == now.leader_epoch
-    if now.state == "leader" and not was_leader:
+    """Yield what has happened to a replica since the last step that no message and no transition shows.
+
+    A leader that restarts in its epoch begins none.
+    """
+    if now.state == "leader" and (before is None or before.leader_epoch != now.leader_epoch):
         yield f"{now.name} leads e{now.leader_epoch} from offset {_start_of(now)} on", LEADERSHIP
     known = before.high_watermark if before else 0
     if now.high_watermark > known and now.state in ("leader", "follower"):
