@@ -25,5 +25,12 @@ def build(directory: Path, with_json: bool) -> None:
     """
     with quiet():
         traces = all_traces()
-    size = site.build(directory, traces, with_json=with_json)
+    try:
+        size = site.build(directory, traces, with_json=with_json)
+    except OSError as error:
+        path = error.filename or directory
+        raise click.ClickException(
+            f"The site cannot be written: {path}: {error.strerror or error}. "
+            "Name a directory that this user can write to, on a disk with room."
+        ) from error
     click.echo(f"{directory}: {len(traces)} stories, {size / 1_000_000:.1f} MB")

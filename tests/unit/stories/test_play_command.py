@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.command_line import main
-from ottla.stories import catalog, site
+from ottla.stories import catalog, docs_command, site
 from ottla.stories.hour import BadHour, lessons
 from ottla.stories.recording import record
 from ottla.stories.script import StoryError, commands, difference, played
@@ -113,6 +113,15 @@ def test_the_files_of_a_site(tmp_path):
     # Nothing is loaded from a network: the only absolute address is the name of the SVG namespace.
     for name, data in files.items():
         assert set(re.findall(rb"https?://[^\s\"'`<>)]+", data)) <= {b"http://www.w3.org/2000/svg"}, name
+
+
+def test_a_site_that_cannot_be_written_is_one_sentence_with_the_path(tmp_path, monkeypatch):
+    monkeypatch.setattr(docs_command, "all_traces", list)
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "traces").write_text("a file in the way")
+    done = CliRunner().invoke(main, ["docs", "build", str(tmp_path / "site")])
+    assert done.exit_code == 1
+    assert re.fullmatch(r"Error: The site cannot be written: \S+traces\S*: .*\n", done.output), done.output
 
 
 @pytest.mark.parametrize(("lesson", "words"), [
