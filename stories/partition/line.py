@@ -49,8 +49,9 @@ class LineStage(Protocol):
         line: str,
         lost: bool = False,
         delayed: bool = False,
+        request: Any = None,
     ) -> None:
-        """Note a message for the trace."""
+        """Note a message for the trace; `request` of a response: what it responds to."""
 
 
 class Line:
@@ -121,7 +122,7 @@ class Line:
         self._note_request(key, message, to, line, delayed=self._is_late)
         if is_lost:
             if not self._is_late:
-                self._note_response(key, self.delayed.result(), to, lost=True)
+                self._note_response(key, message, self.delayed.result(), to, lost=True)
             answer.set_exception(Disconnected("the answer is lost"))
         elif not self.deliver():
             self._stage.show(f"{self.name} waits for a response")
@@ -130,11 +131,11 @@ class Line:
         """Deliver the response, if it is available."""
         if self.delayed is None or not self.delayed.done() or self.question is None:
             return False
-        host, key, _, answer = self.question
+        host, key, message, answer = self.question
         response = self.delayed.result()
         self._stage.show(f"{self.name} <- {response_line(key, response)}")
         sender = self._stage.name_of(self._stage.host(host).node_id)
-        self._note_response(key, response, sender, delayed=self._is_late)
+        self._note_response(key, message, response, sender, delayed=self._is_late)
         answer.set_result(response)
         return True
 
@@ -152,7 +153,7 @@ class Line:
         )
 
     def _note_response(
-        self, key: int, response: Any, sender: str, *, lost: bool = False, delayed: bool = False
+        self, key: int, message: Any, response: Any, sender: str, *, lost: bool = False, delayed: bool = False
     ) -> None:
         self._stage.note_message(
             key,
@@ -163,6 +164,7 @@ class Line:
             line=f"{self.name} <- {response_line(key, response)}",
             lost=lost,
             delayed=delayed,
+            request=message,
         )
 
 

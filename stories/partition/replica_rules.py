@@ -6,11 +6,14 @@ from typing import Any, Final
 from ottla.broker.replicas.follower_replica import FollowerReplica
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.partition_leader import PartitionLeader
+from ottla.broker.replicas.reading import fetch
+from ottla.broker.replicas.reading.follower_fetch import is_high_watermark_stale
 from ottla.broker.replicas.reading.preferred_read_replica import PreferredReadReplicas
 from ottla.protocol.error_code import ErrorCode
 from ottla.replication.follower_reads import offset_on_follower
 from ottla.replication.follower_states import Transition, Transitions
 from ottla.replication.leader_state import LeaderState
+from ottla.replication.remote_log_aux import bootstrap_offset
 from ottla.storage.log_reader import LogReader
 from ottla.stories.rules import Place, Rule, place_of
 from ottla.stories.trace import Replica
@@ -160,6 +163,30 @@ DIVERGENCE: Final[Applied] = (
         "with the fetch offset, and returns where that epoch ends, in place of records.",
     ),
     Partition.diverging_epoch,
+)
+LAST_TIERED: Final[Applied] = (
+    Rule(
+        "KIP-1023",
+        "With follower.fetch.last.tiered.offset.enable an empty follower begins at the leader's earliest pending "
+        "upload offset, and not at its local log start: the remote tier has what is before.",
+    ),
+    bootstrap_offset,
+)
+FIRST_OF_SESSION: Final[Applied] = (
+    Rule(
+        "KIP-392",
+        "The first Fetch of a follower's session does not wait, though there are no records: the leader has sent no "
+        "high watermark in this session yet.",
+    ),
+    fetch._is_enough,
+)
+STALE_HIGH_WATERMARK: Final[Applied] = (
+    Rule(
+        "KIP-392",
+        "A Fetch of a follower is answered without records when the leader has a newer high watermark than the one "
+        "that it has sent in the session.",
+    ),
+    is_high_watermark_stale,
 )
 REDIRECTION: Final[Applied] = (
     Rule(

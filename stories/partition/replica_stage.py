@@ -37,7 +37,7 @@ from unittest.mock import patch
 
 from ottla.broker.network.client import ClientSettings
 from ottla.broker.replicas.follower_replica import FollowerReplica
-from ottla.broker.replicas.following import partition_fetch_states, replica_fetcher_manager
+from ottla.broker.replicas.following import leader_endpoint, partition_fetch_states, replica_fetcher_manager
 from ottla.broker.replicas.partition import Partition
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.error_code import ErrorCode
@@ -53,6 +53,7 @@ from ottla.protocol.special_timestamps import EARLIEST, LATEST, MAX_TIMESTAMP
 from ottla.protocol.types import TopicPartition
 from ottla.replication.follower import Follower
 from ottla.replication.follower_states import ReplicaState, Transition, Transitions
+from ottla.replication.remote_log_aux import bootstrap_offset
 from ottla.replication.replica_selector import RackAwareReplicaSelector
 from ottla.runtime import Runtime
 from ottla.runtime.simulated import Simulation
@@ -112,6 +113,8 @@ class ReplicaStage(Stage):
         self._last: dict[str, Replica] = {}
         self._followers: dict[str, Follower] = {}
         self._decisions: dict[str, tuple[Transition, rules.Place]] = {}
+        #: Where the last follower that has asked begins; None: at its leader's local log start.
+        self._begins_after_tiered: int | None = None
 
     def __call__(self, line: str) -> list[str]:
         """Play a line of the story; the lines of its output."""
@@ -154,6 +157,7 @@ class ReplicaStage(Stage):
             hooks.enter_context(patch.object(partition_fetch_states, "Follower", self._follower))
             hooks.enter_context(patch.object(FollowerReplica, "truncate_to", truncate_to))
             if self.is_recorded:
+                hooks.enter_context(patch.object(leader_endpoint, "bootstrap_offset", self._bootstrap_offset))
                 hooks.enter_context(
                     patch.object(FollowerReplica, "truncate_fully_and_start_at", truncate_fully)
                 )
@@ -446,8 +450,12 @@ class ReplicaStage(Stage):
         line: str,
         lost: bool = False,
         delayed: bool = False,
+        request: Any = None,
     ) -> None:
-        """Note a message for the trace, and the rule by which a response is not what was asked for."""
+        """Note a message for the trace, and the rule by which a response is not what was asked for.
+
+        `request`: that of a follower, which `body` is the response to.
+        """
         if not self.is_recorded:
             return
         self.messages.append(
@@ -466,8 +474,20 @@ class ReplicaStage(Stage):
         )
         if kind == "response":
             for row in _rows(body):
-                if (applied := _rule_of(row)) is not None:
+                applied = _rule_of(row)
+                if applied is None and isinstance(request, FetchRequest) and not row.records:
+                    applied = self._rule_without_records(receiver, request, row.high_watermark)
+                if applied is not None:
                     self.note_rule(sender, line, applied)
+
+    def _rule_without_records(
+        self, name: str, request: FetchRequest, high_watermark: int
+    ) -> replica_rules.Applied | None:
+        """Return the rule by which a leader does not wait for records; None: for another reason than KIP-392's."""
+        if request.session_epoch == 0:
+            return replica_rules.FIRST_OF_SESSION
+        is_new = high_watermark > self.partition(name).log.high_watermark
+        return replica_rules.STALE_HIGH_WATERMARK if is_new else None
 
     def note_rule(self, name: str, line: str, applied: replica_rules.Applied) -> None:
         """Note what a replica does for the trace, and the rule that it applies."""
@@ -498,8 +518,19 @@ class ReplicaStage(Stage):
             return
         self._decisions[name] = transition, place
         self._followers[name] = follower
+        if transition is Transitions.LOCAL_START_AFTER and self._begins_after_tiered is not None:
+            line = f"{name} begins at {self._begins_after_tiered}, after what is tiered"
+            self.note_rule(name, line, replica_rules.LAST_TIERED)
         if transition not in _TRUNCATIONS:
             self.events.append(rules.event(name, f"{name}: {transition.event}", rule, place))
+
+    def _bootstrap_offset(self, *, local_log_start_offset: int, **named: Any) -> int:
+        """Decide as followers do, and note an offset that is not the leader's local log start."""
+        self._begins_after_tiered = None
+        found = bootstrap_offset(local_log_start_offset=local_log_start_offset, **named)
+        if found > local_log_start_offset:
+            self._begins_after_tiered = found
+        return found
 
     def _name_of_replica(self, replica: FollowerReplica) -> str:
         return next(name for name in self.names if self.partition(name).follower is replica)

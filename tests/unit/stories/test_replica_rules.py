@@ -1,6 +1,7 @@
 """Events of replicas: the rule and the function that they name are those that have decided."""
 
 from ottla.stories.partition.replica_stage import ReplicaStage
+from ottla.stories.partition.tiered_stage import TieredStage
 from ottla.stories.recording import record
 
 
@@ -19,3 +20,49 @@ def test_a_leader_that_restarts_in_its_epoch_does_not_begin_it_again():
     )
     led = [any(line.startswith("A leads") for line, *_ in events(step)) for step in played]
     assert led == [False, True, False, False, False, False, True]
+
+
+def test_a_fetch_that_is_answered_without_records_names_kip_392():
+    text = """
+replicas A B C
+A leads e0
+A writes m1
+B catches up
+B dies
+C catches up
+B comes back
+B fetches
+B fetches
+A writes m2
+B fetches
+C fetches
+"""
+    played = steps(ReplicaStage(), text)
+    first, waits, *_, stale = played[-5:]
+    assert ("B <- no records, HW 1", "KIP-392", "_is_enough") in events(first)
+    assert "KIP-392" not in [kip for _, kip, _ in events(waits)]
+    assert ("B <- no records, HW 2", "KIP-392", "is_high_watermark_stale") in events(stale)
+
+
+def test_a_follower_that_begins_after_what_is_tiered_names_kip_1023():
+    text = """
+replicas A B
+fetch {start}
+B dies
+A leads e0 isr A
+A writes m0 m1 m2
+A rolls
+A writes m3
+A rolls
+A writes m4
+A copies
+A keeps 3 on
+B comes back
+B catches up
+"""
+    for start, found in (
+        ("last-tiered-offset", [("B begins at 4, after what is tiered", "KIP-1023", "bootstrap_offset")]),
+        ("local-log-start", []),
+    ):
+        played = steps(TieredStage(), text.format(start=start))
+        assert [row for row in events(played[-1]) if row[1] == "KIP-1023"] == found
