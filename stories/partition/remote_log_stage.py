@@ -20,14 +20,22 @@ not shown. What was committed may be in either tier: it is lost if it is in neit
 """
 
 import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
+from inspect import currentframe
 from itertools import chain, repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.record import records
+from ottla.protocol.remote.records import RemoteLogSegmentState
 from ottla.remote.errors import RemoteStorageError, RetriableRemoteStorageError
+from ottla.remote.expiration import Expiration, Reason
+from ottla.remote.log_manager import expiration_task
+from ottla.remote.log_manager.deletions import CopyDeletions
 from ottla.remote.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -40,6 +48,7 @@ from ottla.stories.partition import tier_rules, tier_state
 from ottla.stories.partition.remote_tier import TIERED, RemoteTier
 from ottla.stories.partition.replica_stage import ORDERS, ReplicaStage
 from ottla.stories.partition.replicas import TOPIC_ID, ReplicaCluster
+from ottla.stories.rules import Place, deciding, event
 from ottla.stories.trace import Step
 
 _PARTITION = TopicIdPartition(TOPIC_ID, ORDERS)
@@ -67,6 +76,50 @@ class RemoteLogStage(ReplicaStage):
         self._numbers: dict[RemoteLogSegmentId, int] = {}
         self._seen = 0
         self._log_starts: dict[str, int] = {}
+        #: Why logs and copies were changed: the reason that the code has, and the place that has decided.
+        self._log_start_causes: dict[str, tuple[str, Place]] = {}
+        self._deletion_causes: dict[RemoteLogSegmentId, tuple[Reason | None, Place]] = {}
+        self._reasons: dict[RemoteLogSegmentId, Reason] = {}
+
+    @contextmanager
+    def _hooks(self) -> Iterator[None]:
+        """Note why log start offsets move, and why copies are deleted, while the story is recorded."""
+        with ExitStack() as hooks:
+            hooks.enter_context(super()._hooks())
+            if self.is_recorded:
+                move, begin = Log.maybe_increment_log_start_offset, CopyDeletions.begin
+                expire = vars(expiration_task)["expire"]  # that of a planted bug, if there is one
+
+                def noted_move(log: Log, offset: int, *, reason: str = "") -> bool:
+                    frame = currentframe()
+                    assert frame is not None
+                    has_moved = move(log, offset, reason=reason)
+                    if has_moved:
+                        name = next(each for each in self._up() if self.partition(each).log is log)
+                        self._log_start_causes[name] = reason, deciding(frame.f_back)
+                    return has_moved
+
+                def noted_expire(*arguments: Any, **named: Any) -> Expiration:
+                    found: Expiration = expire(*arguments, **named)
+                    self._reasons |= {copy.segment_id: reason for copy, reason in found.deleted}
+                    return found
+
+                def noted_begin(
+                    deletions: CopyDeletions, copy: RemoteLogSegmentMetadata
+                ) -> Coroutine[Any, Any, RemoteLogSegmentMetadata]:
+                    frame = currentframe()
+                    assert frame is not None
+                    place = deciding(frame.f_back)
+                    is_expired = place.function.startswith(CopyDeletions.__module__)
+                    reason = self._reasons.get(copy.segment_id) if is_expired else None
+                    if reason is not None or not is_expired:
+                        self._deletion_causes[copy.segment_id] = reason, place
+                    return begin(deletions, copy)
+
+                hooks.enter_context(patch.object(Log, "maybe_increment_log_start_offset", noted_move))
+                hooks.enter_context(patch.object(expiration_task, "expire", noted_expire))
+                hooks.enter_context(patch.object(CopyDeletions, "begin", noted_begin))
+            yield
 
     def _make_cluster(self, *arguments: Any, **options: Any) -> ReplicaCluster:
         self._folder = TemporaryDirectory(prefix="remote-log-stage-")
@@ -176,7 +229,8 @@ class RemoteLogStage(ReplicaStage):
             if self._log_starts.get(name, 0) != start:
                 line = f"{name}: log start offset {start}"
                 self.show(line)
-                self.note_rule(name, line, tier_rules.LOG_START)
+                if (cause := self._log_start_causes.pop(name, None)) is not None and self.is_recorded:
+                    self.events.append(event(name, line, *tier_rules.of_log_start(*cause)))
             self._log_starts[name] = start
 
     def _show_change(
@@ -185,7 +239,10 @@ class RemoteLogStage(ReplicaStage):
         name = self.name_of(change.broker_id)
         line = f"{name}: {what}"
         self.show(line)
-        self.note_rule(name, line, tier_rules.STATES[change.state])
+        if change.state is not RemoteLogSegmentState.DELETE_SEGMENT_STARTED:
+            self.note_rule(name, line, tier_rules.STATES[change.state])
+        elif (cause := self._deletion_causes.get(change.segment_id)) is not None:
+            self.events.append(event(name, line, *tier_rules.of_deletion(*cause)))
 
     def observe(self, step: Step) -> None:
         """Write the replicas, the remote tier and the verdict into a step."""

@@ -1,8 +1,13 @@
 """Events of replicas: the rule and the function that they name are those that have decided."""
 
+import pytest
+
+from ottla.stories import catalog
 from ottla.stories.partition.replica_stage import ReplicaStage
 from ottla.stories.partition.tiered_stage import TieredStage
 from ottla.stories.recording import record
+
+_PROVOKED = pytest.mark.logs("Fetch from broker", "has failed, the next attempt", "below the high watermark")
 
 
 def steps(stage, text):
@@ -66,3 +71,18 @@ B catches up
     ):
         played = steps(TieredStage(), text.format(start=start))
         assert [row for row in events(played[-1]) if row[1] == "KIP-1023"] == found
+
+
+@pytest.mark.parametrize(("name", "line", "kip", "function"), [
+    ("log_start_of_a_new_leader",     "A: log start offset 2",                "KIP-107", "delete_records"),
+    ("log_start_of_a_new_leader",     "B: log start offset 2",                "KIP-405", "seed_leader"),
+    ("unclean_election",              "A: log start offset 4",                "KIP-107", "append"),
+    ("unclean_election",              "B: copy 2 is DELETE_SEGMENT_STARTED",  "KIP-405", "lost_copies"),
+    ("leader_returns",                "A: copy 1 is DELETE_SEGMENT_STARTED",  "KIP-405", "_continue"),
+    ("all_copies_expired",            "A: log start offset 2",                "KIP-405", "expire"),
+])  # fmt: skip
+@_PROVOKED
+def test_log_starts_and_deletions_have_the_rule_of_their_cause(name, line, kip, function):
+    story = catalog.story(f"tiering/{name}")
+    found = [row for step in record(story.text, story.new_stage()) for row in events(step)]
+    assert (line, kip, function) in found
