@@ -269,16 +269,21 @@ ottla.traces ??= {};
       el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Bytes of the frame" }, el("pre", { class: "hex" }, rows.join("\n"))));
   }
 
-  /** What the drawing means. */
-  function legend() {
+  /** What the drawing means, of all that the pictures of these steps have. */
+  function legend(steps) {
     const sample = (kind, text) => el("span", { class: `cell ${kind}` }, text);
+    const logsOf = steps.flatMap((step) => step.replicas ?? step.nodes ?? []);
+    const has = (each) => steps.some((step) => step[each]);
     const items = [
-      [sample("epoch-0", "e0"), sample("epoch-1", "e1"), "a record, in the colour of its leader epoch"],
-      [sample("epoch-0 volatile", "e0"), "not flushed yet"],
-      [sample("epoch-0 remote", "e0"), "in the remote tier only"],
-      [el("span", { class: "line" }), "high watermark (HW): what is before it is committed"],
-      [el("span", { class: "tier" }), "a segment's copy in the remote tier"],
-    ];
+      logsOf.length > 0 && [sample("epoch-0", "e0"), sample("epoch-1", "e1"), "a record, in the colour of its leader epoch"],
+      logsOf.some(({ cells = [] }) => cells.some((cell) => cell.flushed === false)) && [sample("epoch-0 volatile", "e0"), "not flushed yet"],
+      has("tier") && [sample("epoch-0 remote", "e0"), "in the remote tier only"],
+      logsOf.length > 0 && [el("span", { class: "line" }), "high watermark (HW): what is before it is committed"],
+      has("tier") && [el("span", { class: "tier" }), "a segment's copy in the remote tier"],
+      (has("partition") || has("group")) && ["\u2605 the leader"],
+      has("partition") && ["ISR: in-sync replicas"],
+      has("partition") && ["ELR: replicas outside the ISR that have all committed records"],
+    ].filter(Boolean);
     return el("ul", { class: "legend", "aria-label": "Legend" }, items.map((parts) => el("li", {}, parts)));
   }
 

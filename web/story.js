@@ -46,7 +46,7 @@ globalThis.ottla ??= {};
     }
 
     const node = el("article", { class: "story" }, heading, bar.switches, bar.node,
-      el("div", { class: "parts" }, moment, text.box), el("footer", {}, legend()));
+      el("div", { class: "parts" }, moment, text.box), el("footer", {}, legend(trace.steps)));
     return { node, show, now, last };
   }
 

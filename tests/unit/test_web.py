@@ -46,3 +46,12 @@ def test_the_kips_of_the_stories_are_named_as_in_the_documents():
     assert shown == {kip: titles[kip] for kip in shown}
     played = {kip for name in catalog.names() for kip in script.kips(catalog.story(name).text)[:1]}
     assert sorted(played - shown.keys()) == []
+
+
+def test_the_legend_is_that_of_the_stage():
+    body = FILES["draw.js"].partition("function legend(steps)")[2].partition("return el")[0]
+    items = body.partition("const items = [")[2].splitlines()
+    shown = [line.strip() for line in items if "[" in line]
+    assert len(shown) == 8
+    assert [line for line in shown if not re.match(r"\(?(logsOf\.|has\()", line)] == []
+    assert "legend(trace.steps)" in FILES["story.js"]
