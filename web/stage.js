@@ -92,7 +92,7 @@ globalThis.ottla ??= {};
   function localLog(known) {
     if (!known) return ["unknown", "unknown", "unknown"];
     const { start_offset: start, oldest_age_ms: age, size_bytes: size } = known;
-    return [number(start), age == null ? "–" : `${number(Math.floor(age / 60_000))} min old`, `${number(size)} B`];
+    return [number(start), age == null ? "–" : `${number(Math.floor(age / 60_000))} min old`, size > 0 ? `${number(size)} B` : "–"];
   }
 
   /** A consumer group: its state, and what each member has or waits for. */
