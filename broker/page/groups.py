@@ -6,7 +6,7 @@
 
 All brokers are asked in parallel. A lag that is not known, as its leader does not answer or its committed offset is not
 known, makes the sum unknown: a sum that misses a part is no lag. A group that its coordinator does not describe keeps
-the state that ListGroups has reported, and the error is a sentence for the view. Lags are kept while groups are watched.
+the state that ListGroups has reported, and the error is a sentence for the view. Lags are kept while they are watched.
 """
 
 from collections import Counter, defaultdict
