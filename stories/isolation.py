@@ -49,6 +49,12 @@ class Isolation:
         if name.partition("/")[0] not in ROOMS:
             raise UnknownStory(name)
         limits = self.limits
+        # JSON's escapes can write half a character (a surrogate), which is no text.
+        if not _is_unicode(name):
+            raise UnknownStory(name)
+        for line, each in enumerate(text.split("\n"), start=1):
+            if not _is_unicode(each):
+                raise StoryError(line, "the line has a surrogate, which is no character of Unicode")
         if len(text.encode()) > limits.text_bytes:
             raise StoryError(1, f"a story has at most {limits.text_bytes} bytes")
         script.title(text)
@@ -81,6 +87,14 @@ class Isolation:
             raise StoryError(line, data.decode())
         assert isinstance(data, bytes)
         return data
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _play(sender: Connection, name: str, text: str | None, limits: Limits) -> None:

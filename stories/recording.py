@@ -49,7 +49,17 @@ def _step(command: script.Command, stage: Stage) -> Step:
         stage.messages, stage.events = [], []
         stage.observe(step)
     except _BAD_COMMANDS as error:
-        name = "" if isinstance(error, BadCommand) else f"{type(error).__name__}: "
-        reason = f"{name}{error}".rstrip(": ")
-        raise StoryError(command.line, f"{command.text!r} cannot be played here: {reason}") from error
+        raise StoryError(command.line, f"{command.text!r} cannot be played here: {_reason(error)}") from error
     return step
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case BadCommand():
+            return str(error)
+        case AssertionError():
+            return f"an assertion of the played code fails: {error}".rstrip(": ")
+        case KeyError():
+            return f"there is no {error} at this point"
+        case _:
+            return f"the stage cannot read it: {error}".rstrip(": ")

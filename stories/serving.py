@@ -34,6 +34,8 @@ RUN: Final = "run"
 _MAX_RUNS: Final = 2
 #: A text in JSON: each character may be escaped.
 _MAX_BODY_BYTES: Final = 512 * 1024
+#: The most digits of a Content-Length that are read: Python refuses to convert 4,300.
+_MAX_DIGITS: Final = 20
 #: A client that sends nothing for so long is disconnected.
 _IDLE_S: Final = 30
 _JSON: Final = "application/json"
@@ -111,7 +113,12 @@ class StoryServer(ThreadingHTTPServer):
             name, text = request["name"], request["text"]
             if not (isinstance(name, str) and isinstance(text, str)):
                 raise TypeError("name and text are strings")
-        except (ValueError, TypeError, KeyError) as error:
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            RecursionError,
+        ) as error:  # nested too deeply: RecursionError
             return _error(
                 HTTPStatus.BAD_REQUEST, f'The body is not {{"name": "...", "text": "..."}}: {error}'
             )
@@ -147,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"The content type is not {_JSON}.")
         elif not length.isdecimal():
             self._refuse(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing.")
-        elif int(length) > _MAX_BODY_BYTES:
+        elif len(length) > _MAX_DIGITS or int(length) > _MAX_BODY_BYTES:
             self._refuse(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"At most {_MAX_BODY_BYTES} bytes are accepted."
             )

@@ -90,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             arguments = json.loads(body or b"{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # nested too deeply: RecursionError
             self._refuse(HTTPStatus.BAD_REQUEST, f"The body is no JSON: {error}.")
             return
         if not isinstance(arguments, dict):

@@ -8,7 +8,10 @@ import pytest
 
 from ottla.stories import catalog
 from ottla.stories.isolation import Isolation, Limits
+from ottla.stories.recording import record
+from ottla.stories.script import StoryError
 from ottla.stories.serving import StoryServer
+from ottla.stories.stage import Stage
 from ottla.stories.trace import Trace, from_json
 
 _TEXT = "# KIP-101: mine.\n\nreplicas A B\nA leads e0\nA writes m1\nshow\n----\n"
@@ -73,6 +76,8 @@ def test_a_text_is_played(server):
     ("# KIP-101\n\nreplicas A\n",                                   3, "----"),
     ("# KIP-101\n\n" + "show\n" * 21 + "----\n",                   23, "at most 20 commands"),
     ("# KIP-101\n" + "#" * 4000,                                    1, "at most 4000 bytes"),
+    ("# KIP-101\n\n# \ud800\n",                                   3, "a surrogate"),
+    ("# KIP-101\n\nreplicas A\nA leads e0\nC leads e1\n----\n",      5, "there is no 'C' at this point"),
 ])  # fmt: skip
 def test_a_text_that_cannot_be_played(server, text, line, words):
     status, _, data = run(server, "lineage/mine", text)
@@ -116,6 +121,8 @@ def test_other_sites_run_nothing(server, headers, status):
     ("POST", "/run",                                 b"[1",     400),
     ("POST", "/run",                                 b'{"name": "lineage/a", "text": 1}',       400),
     ("POST", "/run",                                 b'{"name": "nothing/a", "text": "# K"}',   404),
+    ("POST", "/run",                                 b'{"name": "lineage/\\ud800", "text": "# K"}', 404),
+    ("POST", "/run",                                 b"[" * 100_000,                            400),
     ("POST", "/run",                                 bytes(600_000),                            413),
 ])  # fmt: skip
 def test_requests_that_are_refused(server, method, path, body, status):
@@ -123,3 +130,24 @@ def test_requests_that_are_refused(server, method, path, body, status):
         assert ask(server, method, path, body, Content_Type="application/json")[0] == status
     except ConnectionError:
         assert status == 413  # the connection is closed before the body is sent
+
+
+def test_a_length_of_many_digits_is_refused(server):
+    assert run(server, "lineage/mine", _TEXT, Content_Length="9" * 5000)[0] == 413
+
+
+def test_an_assertion_that_fails_is_a_sentence():
+    class Asserting(Stage):
+        def __call__(self, line):
+            raise AssertionError("A leads already")
+
+        def observe(self, step):
+            pass
+
+        def close(self):
+            pass
+
+    with pytest.raises(
+        StoryError, match="'A leads e0' cannot be played here: an assertion of the played code fails: A"
+    ):
+        record("# KIP-1\n\nA leads e0\n----\n", Asserting())

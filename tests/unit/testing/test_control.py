@@ -126,6 +126,7 @@ def test_refusals_are_sentences(call):
     assert "UNKNOWN_TOPIC_OR_PARTITION" in call.refused("delete_topic", name="none")
     assert call.send("POST", "/topics", b"[]")[0] == 400
     assert call.send("POST", "/topics", b"{")[0] == 400
+    assert call.send("POST", "/topics", b"[" * 100_000)[0] == 400
     assert call.send("POST", "/topics", b"{}", {"Content-Type": "text/plain"})[0] == 415
     assert call.send("POST", "/topics", b"", {"Content-Length": "99999999999"})[0] == 413
     assert call.send("POST", "/topics", b"", {"Content-Length": "9" * 5000})[0] == 413
