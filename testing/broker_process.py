@@ -7,8 +7,10 @@ SIGSTOP at that moment is continued by the kernel, which sends SIGHUP and SIGCON
 import json
 import os
 import re
+import select
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -22,7 +24,11 @@ from ottla.testing.faults import FaultNeverStruck
 Result: TypeAlias = Any
 
 #: The line of a process that can be called.
-_CONTROL: Final = re.compile(r"CONTROL http://127\.0\.0\.1:(\d+)\n")
+_CONTROL: Final = re.compile(rb"^CONTROL http://127\.0\.0\.1:(\d+)\n", re.MULTILINE)
+#: The most bytes of a process's output in which its line is looked for.
+_OUTPUT_BYTES: Final = 4096
+#: How long that line is waited for.
+_START_S: Final = 120.0
 #: How long a call may take: a start that waits for its recovery, a stop that closes many logs.
 _CALL_S: Final = 120.0
 #: How long the end of a process is waited for, before it is killed.
@@ -56,15 +62,31 @@ class BrokerProcess:
                 process_group=0,
             )
         try:
-            assert self._child.stdout is not None
-            found = _CONTROL.match(self._child.stdout.readline().decode())
-            if found is None:
-                self._child.wait(_END_S)
-                raise CannotStart(self.reason())
+            self._control_port = self._wait_for_control()
         except BaseException:
             self.kill()
             raise
-        self._control_port = int(found[1])
+
+    def _wait_for_control(self) -> int:
+        """Wait for the line of the process, and return the port of its control. Raises CannotStart."""
+        assert self._child.stdout is not None
+        output = self._child.stdout.fileno()
+        readable = select.poll()
+        readable.register(output, select.POLLIN)
+        ends_at, printed = time.monotonic() + _START_S, b""
+        while (found := _CONTROL.search(printed)) is None:
+            data = b""
+            if readable.poll(max(0, ends_at - time.monotonic()) * 1000):
+                data = os.read(output, _OUTPUT_BYTES)
+            if not data:
+                if self._ends():
+                    raise CannotStart(self.reason())
+                raise CannotStart(
+                    f"The process of the broker, which is killed, could not be called within {_START_S:g} s; "
+                    f"its log is {self._log_file}"
+                )
+            printed = (printed + data)[-_OUTPUT_BYTES:]
+        return int(found[1])
 
     @property
     def pid(self) -> int:

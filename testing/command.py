@@ -100,6 +100,9 @@ def start_test_broker(
                 "stop: Ctrl-C"
             )
             sys.stdout.flush()
+            if not_started:
+                # The caller reads this one line: what else is printed would fill the pipe, and then block.
+                os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
             stopping.wait()
     except (CannotStart, KafkaError, FaultNeverStruck, OSError) as error:
         raise click.ClickException(str(error)) from None

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from ottla.testing import Broker, ClusterError, FaultNeverStruck
+from ottla.broker.roles.directories import CannotStart
+from ottla.testing import Broker, ClusterError, FaultNeverStruck, broker_process
 from tests.unit.testing.waiting import wait_for
 
 
@@ -19,6 +20,25 @@ from tests.unit.testing.waiting import wait_for
 def broker():
     with Broker(process=True, tier=True, config={"num.partitions": 2}) as broker:
         yield broker
+
+
+def test_what_the_process_prints_goes_to_its_log(broker):
+    broker.start()
+    pid = broker._process.pid
+    wait_for(lambda: Path(f"/proc/{pid}/fd/1").samefile(f"/proc/{pid}/fd/2"))
+
+
+@pytest.mark.parametrize(("program", "reason"), [
+    ("import time; time.sleep(100)",                             "could not be called within 0.5 s; its log is"),
+    ("import os, time; os.close(1); time.sleep(100)",            "could not be called within 0.5 s; its log is"),
+    ("import sys; print('x'); sys.exit('Error: no disk')",       "no disk"),
+])  # fmt: skip
+def test_a_process_that_cannot_be_called_is_not_waited_for(tmp_path, monkeypatch, program, reason):
+    monkeypatch.setattr(broker_process, "_START_S", 0.5)
+    monkeypatch.setattr(broker_process, "_DEATH_S", 0.5)
+    monkeypatch.setattr(broker_process, "command_of", lambda *_: [sys.executable, "-c", program])
+    with pytest.raises(CannotStart, match=reason):
+        broker_process.BrokerProcess([], log_file=tmp_path / "log")
 
 
 def exists(pid):
