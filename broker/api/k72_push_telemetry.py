@@ -43,6 +43,8 @@ def handle(
 async def _take_over(
     request: PushTelemetryRequest, instance: Instance, broker: BrokerServices, series: ClientSeries
 ) -> PushTelemetryResponse:
+    # Local: meanwhile the instance may push on another connection, with an outcome of its own.
+    error = ErrorCode.none
     try:
         async with broker.client_metrics.reading:
             data = request.metrics
@@ -51,10 +53,10 @@ async def _take_over(
                 codec = Compression(request.compression_type)
                 data = await broker.runtime.run_blocking(opening, codec, data, pool=Pool.VALIDATION)
             await result_in_turns(_read(data, instance, series, broker.runtime.now_ms()), broker.runtime)
-    except (KafkaError, TooLargeToOpen) as error:
-        logger.debug("The metrics of client %r were refused: %s", instance.client.client_id, error)
-        instance.error = ErrorCode.invalid_record
-    return _response(broker, instance.error)
+    except (KafkaError, TooLargeToOpen) as reason:
+        logger.debug("The metrics of client %r were refused: %s", instance.client.client_id, reason)
+        error = ErrorCode.invalid_record
+    return _response(broker, error)
 
 
 def _read(data: bytes, instance: Instance, series: ClientSeries, now_ms: int) -> Generator[None, None, None]:

@@ -70,6 +70,7 @@ class Instance:
     asked_at_ms: int | None = None
     pushed_at_ms: int | None = None
     is_terminating: bool = False
+    #: The outcome of the last check of a request: some errors ask the client to ask at once.
     error: ErrorCode = ErrorCode.none
 
     def may_ask(self, now_ms: int) -> bool:

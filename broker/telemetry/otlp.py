@@ -25,6 +25,8 @@ _FIELDS_OF_STEP: Final = 100
 _MAX_FIELDS: Final = 64
 #: The fields of an attribute, and of its value; real ones have two, and one.
 _MAX_FIELDS_OF_ATTRIBUTE: Final = 8
+#: The attributes of a point, or of a client, that become labels; those of real clients have two or three.
+MAX_ATTRIBUTES: Final = 16
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 #: AggregationTemporality of a sum: changes since the last push.
@@ -54,7 +56,7 @@ class Point(NamedTuple):
 class Pushed:
     """The content of one push."""
 
-    #: The attributes of the client itself.
+    #: The first attributes of the client itself, at most MAX_ATTRIBUTES.
     resource: dict[str, str] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
     #: The number of points beyond the bound, and of metrics that are neither gauges nor sums.
@@ -87,10 +89,10 @@ class _Reader:
                 yield
                 continue
             for resource in self._parts(resource_metrics, 1):
-                if resource is not None:
-                    self._read_resource(resource)
-                else:
+                if resource is None:
                     yield
+                else:
+                    yield from self._read_resource(resource)
             for scope_metrics in self._parts(resource_metrics, 2):
                 if scope_metrics is None:
                     yield
@@ -106,15 +108,24 @@ class _Reader:
         for number, _, value in self._fields(span):
             if number == wanted:
                 yield _span(value)
-            if self._left <= 0:
-                self._left = _FIELDS_OF_STEP
+            if self._ends_step():
                 yield None
 
-    def _read_resource(self, span: _Span) -> None:
+    def _ends_step(self) -> bool:
+        """Whether a step ends here; then the next one begins."""
+        if self._left > 0:
+            return False
+        self._left = _FIELDS_OF_STEP
+        return True
+
+    def _read_resource(self, span: _Span) -> Iterator[None]:
+        resource = self.pushed.resource
         for number, _, value in self._few_fields(span, _MAX_FIELDS):
-            if number == 1:
+            if number == 1 and len(resource) < MAX_ATTRIBUTES:
                 key, text = self._attribute(_span(value))
-                self.pushed.resource[key] = text
+                resource[key] = text
+            if self._ends_step():
+                yield
 
     def _read_metric(self, metric: _Span) -> Generator[None, None, None]:
         pushed = self.pushed
@@ -137,7 +148,8 @@ class _Reader:
             if point is None:
                 yield
             elif len(pushed.points) < self._max_points:
-                pushed.points.append(Point(name, description, *self._point(point), is_counter, is_delta))
+                attributes, measured = yield from self._point(point)
+                pushed.points.append(Point(name, description, attributes, measured, is_counter, is_delta))
             else:
                 pushed.beyond_bound += 1
 
@@ -149,12 +161,11 @@ class _Reader:
                 is_delta = value == _DELTA
             elif number == 3:
                 is_counter = bool(value)
-            if self._left <= 0:
-                self._left = _FIELDS_OF_STEP
+            if self._ends_step():
                 yield
         return is_counter, is_delta
 
-    def _point(self, span: _Span) -> tuple[Attributes, float]:
+    def _point(self, span: _Span) -> Generator[None, None, tuple[Attributes, float]]:
         attributes: list[tuple[str, str]] = []
         result: float = 0
         for number, wire_type, value in self._few_fields(span, _MAX_FIELDS):
@@ -164,6 +175,8 @@ class _Reader:
                 result = self._fixed64(wire_type, value, "<d")
             elif number == 6:
                 result = self._fixed64(wire_type, value, "<q")
+            if self._ends_step():
+                yield
         return tuple(sorted(attributes)), result
 
     def _attribute(self, span: _Span) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Final
 from uuid import UUID
 
-from ottla.broker.telemetry.otlp import Attributes, Point, Pushed
+from ottla.broker.telemetry.otlp import MAX_ATTRIBUTES, Attributes, Point, Pushed
 from ottla.broker.telemetry.subscriptions import Client
 from ottla.config.broker_config import BrokerConfig
 
@@ -28,8 +28,6 @@ _SHOWN_INTERVALS: Final = 3
 _SHOWN_MS: Final = 60_000
 #: Longer names and texts are not shown: a topic's name has 249 characters at most.
 MAX_TEXT: Final = 250
-#: The attributes of a point, or of a client; those of real clients have two or three.
-MAX_ATTRIBUTES: Final = 16
 #: The points that become series in one step: some 100 µs.
 _POINTS_OF_STEP: Final = 25
 
@@ -43,16 +41,6 @@ _CLIENT_LABELS: Final = ("client_id", "client_instance_id")
 
 Labels = dict[str, str]
 _Key = tuple[str, UUID, Attributes]
-
-
-class Series:
-    """One value of one instance."""
-
-    __slots__ = ("labels", "value")
-
-    def __init__(self, labels: Labels) -> None:
-        self.labels = labels
-        self.value: float = 0
 
 
 class SeriesOfName:
@@ -76,6 +64,18 @@ class Shown:
         self.labels = labels
         self.keys: set[_Key] = set()
         self.shown_until_ms = 0
+
+
+class Series:
+    """One value of one instance."""
+
+    __slots__ = ("labels", "owner", "value")
+
+    def __init__(self, labels: Labels, owner: Shown) -> None:
+        self.labels = labels
+        #: Its expiry removes the series.
+        self.owner = owner
+        self.value: float = 0
 
 
 class ClientSeries:
@@ -134,15 +134,16 @@ class ClientSeries:
             return "kind"
         key = (name, client.instance_id, attributes)
         series = None if of_name is None else of_name.series.get(key)
-        if series is None:
-            if self.count >= self.max_series:
+        if series is None or of_name is None or series.owner is not shown:
+            # One whose owner expires at this moment is replaced: an instance that returns counts from its first push.
+            if series is None and self.count >= self.max_series:
                 return "bound"
             if of_name is None:
                 documentation = (point.description or point.name)[:MAX_TEXT]
                 of_name = self.by_name[name] = SeriesOfName(documentation, is_counter=point.is_counter)
-            series = of_name.series[key] = Series(_series_labels(client, attributes))
+            self.count += series is None
+            series = of_name.series[key] = Series(_series_labels(client, attributes), shown)
             shown.keys.add(key)
-            self.count += 1
         if point.is_delta:
             series.value += point.value
         else:
@@ -150,15 +151,22 @@ class ClientSeries:
         return None
 
     def expire(self, now_ms: int) -> Iterator[None]:
-        """Remove the series of instances that have not pushed for long, in steps."""
+        """Remove the series of instances that have not pushed for long, in steps.
+
+        Between two steps an instance may push: one whose removal has not begun stays; else it is a new one, and what
+        it has pushed since stays.
+        """
         over = [instance_id for instance_id, each in self.instances.items() if each.shown_until_ms <= now_ms]
         for instance_id in over:
-            shown = self.instances.pop(instance_id, None)
-            if shown is None:
-                continue  # removed meanwhile, by another push
+            shown = self.instances.get(instance_id)
+            if shown is None or shown.shown_until_ms > now_ms:
+                continue
+            del self.instances[instance_id]
             for number, key in enumerate(shown.keys, start=1):
                 of_name = self.by_name.get(key[0])
-                if of_name is not None and of_name.series.pop(key, None) is not None:
+                series = None if of_name is None else of_name.series.get(key)
+                if of_name is not None and series is not None and series.owner is shown:
+                    del of_name.series[key]
                     self.count -= 1
                     if not of_name.series:
                         del self.by_name[key[0]]

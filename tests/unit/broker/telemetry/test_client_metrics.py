@@ -1,18 +1,23 @@
 """The answers to requests of client metrics: KIP-714 and Kafka's ClientMetricsManager as tables."""
 
+import asyncio
 from random import Random
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
 
+from ottla.broker.api import k72_push_telemetry
 from ottla.broker.request_context import RequestContext
 from ottla.broker.telemetry import client_metrics
 from ottla.broker.telemetry.client_metrics import ClientMetrics, Instance
+from ottla.broker.telemetry.series import ClientSeries
 from ottla.broker.telemetry.subscriptions import Client, Subscription, wanted_of
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from ottla.protocol.messages.push_telemetry import PushTelemetryRequest
 from ottla.protocol.types import ZERO_UUID
+from ottla.runtime.simulated import SimulatedRuntime
 
 ID = UUID(int=77 << 64 | 5)
 NONE, INVALID, THROTTLED = ErrorCode.none, ErrorCode.invalid_request, ErrorCode.throttling_quota_exceeded
@@ -42,18 +47,20 @@ class Story:
         request = GetTelemetrySubscriptionsRequest(client_instance_id=instance_id)
         return self.clients.ask(request, self.context(), at)
 
-    def push(self, at, *, instance_id=ID, subscription_id=None, size=5, codec=4, terminating=False):
+    def request(self, *, instance_id=ID, subscription_id=None, metrics=bytes(5), codec=4, terminating=False):
         if subscription_id is None:
             known = self.clients._instances.get(instance_id)
             subscription_id = known.wanted.subscription_id if known else 0
-        request = PushTelemetryRequest(
+        return PushTelemetryRequest(
             client_instance_id=instance_id,
             subscription_id=subscription_id,
             terminating=terminating,
             compression_type=codec,
-            metrics=bytes(size),
+            metrics=metrics,
         )
-        found = self.clients.check_push(request, self.context(), at)
+
+    def push(self, at, **step):
+        found = self.clients.check_push(self.request(**step), self.context(), at)
         return NONE if isinstance(found, Instance) else found
 
     def error_of(self, step, at):
@@ -61,7 +68,7 @@ class Story:
 
 
 PUSH, LAST = {}, {"terminating": True}
-OTHER, BAD_CODEC, LARGE = {"subscription_id": 1}, {"codec": 5}, {"size": 101}
+OTHER, BAD_CODEC, LARGE = {"subscription_id": 1}, {"codec": 5}, {"metrics": bytes(101)}
 
 
 @pytest.mark.parametrize("steps", [
@@ -75,13 +82,38 @@ OTHER, BAD_CODEC, LARGE = {"subscription_id": 1}, {"codec": 5}, {"size": 101}
     [(100, "ask", NONE), (105, OTHER, UNKNOWN), (105, "ask", NONE), (106, PUSH, THROTTLED)],
     [(100, "ask", NONE), (105, BAD_CODEC, CODEC), (105, "ask", NONE)],
     [(100, "ask", NONE), (105, LARGE, TOO_LARGE), (106, "ask", THROTTLED), (115, PUSH, NONE)],
-    [(100, "ask", NONE), (100, {"size": 0}, NONE)],
+    [(100, "ask", NONE), (100, {"metrics": b""}, NONE)],
     [(0, {"instance_id": ZERO_UUID}, INVALID), (0, {"instance_id": UUID(int=1)}, INVALID)],
 ])  # fmt: skip
 def test_requests_of_a_client(steps):
     story = Story()
     for at_s, step, error in steps:
         assert story.error_of(step, at_s * S) == error, (at_s, step)
+
+
+@pytest.mark.parametrize(("metrics", "error"), [(b"", NONE), (b"\x0b", ErrorCode.invalid_record)])
+def test_a_push_on_another_connection_meanwhile_changes_no_answer(metrics, error):
+    story, runtime = Story(), SimulatedRuntime(seed=1)
+    broker = SimpleNamespace(
+        client_metrics=story.clients, client_series=ClientSeries(max_series=10), runtime=runtime
+    )
+
+    def push(metrics):
+        return k72_push_telemetry.handle(story.request(codec=0, metrics=metrics), story.context(), broker)
+
+    async def life():
+        assert story.ask(runtime.now_ms()).error_code == NONE
+        async with story.clients.reading:
+            first = asyncio.ensure_future(push(metrics + bytes((0x48, 1))))
+            await asyncio.sleep(0)
+            assert push(b"\x0b").error_code == THROTTLED
+        assert (await first).error_code == error
+        assert story.clients._instances[ID].error == THROTTLED
+
+    try:
+        runtime.run(life())
+    finally:
+        runtime.simulation.close()
 
 
 def test_a_client_gets_an_id_and_what_it_is_asked_for():

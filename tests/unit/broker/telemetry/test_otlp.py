@@ -18,7 +18,7 @@ from otlp_support import (
     varint,
 )
 
-from ottla.broker.telemetry.otlp import Point
+from ottla.broker.telemetry.otlp import MAX_ATTRIBUTES, Point
 from ottla.protocol.errors import InvalidRecord
 
 
@@ -88,6 +88,24 @@ def test_a_message_of_many_parts_is_read_in_many_steps(data):
     steps, pushed = steps_and_result(data, max_points=10)
     assert steps >= MANY // 110
     assert len(pushed.points) <= 10
+
+
+LONG = message(7, message(1, "k") * 7 + message(2, message(1, "x") * 8))
+
+
+def test_a_point_and_a_resource_of_many_fields_are_read_in_many_steps():
+    steps, pushed = steps_and_result(metrics_data(gauge("a", LONG * 60)))
+    assert steps >= 8
+    assert len(pushed.points[0].attributes) == 60
+    of_client = message(1, message(1, LONG.replace(LONG[:1], message(1, b"")[:1], 1) * 60))
+    steps, pushed = steps_and_result(of_client)
+    assert pushed.resource == {"k": "x"}
+    assert steps >= 8
+
+
+def test_only_some_attributes_of_a_client_are_kept():
+    data = b"".join(metrics_data(**{f"k{each}": "v"}) for each in range(100))
+    assert list(read_all(data).resource) == [f"k{each}" for each in range(MAX_ATTRIBUTES)]
 
 
 def test_messages_of_protobufs_library_are_read_as_they_were_written():

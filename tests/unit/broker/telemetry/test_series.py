@@ -65,6 +65,39 @@ def test_series_are_gone_some_intervals_after_the_last_push():
     assert not series.by_name
 
 
+@pytest.mark.parametrize("steps", range(4))
+def test_an_instance_that_pushes_while_it_expires_keeps_what_it_pushes(steps):
+    series = ClientSeries(max_series=200)
+    points = [counter(f"n{each}", point(1)) for each in range(50)]
+    push(series, *points, client=TWO)
+    push(series, *points)
+    expiring = series.expire(60_000)
+    for _ in range(steps):
+        next(expiring)
+    push(series, *points, at=60_000)
+    push(series, *points, client=TWO, at=60_000)
+    for _ in expiring:
+        pass
+    assert set(shown(series).values()) == {1}
+    assert series.count == len(shown(series)) == 100
+    push(series, at=120_000)
+    for _ in series.expire(180_000):
+        pass
+    assert (series.count, series.by_name, series.instances) == (0, {}, {})
+
+
+def test_an_instance_that_pushes_before_it_is_removed_stays():
+    series = ClientSeries(max_series=200)
+    push(series, *(gauge(f"n{each}", point(1)) for each in range(50)))
+    push(series, gauge("a", point(1)), client=TWO)
+    expiring = series.expire(60_000)
+    next(expiring)
+    series.instances[TWO.instance_id].shown_until_ms = 120_000
+    for _ in expiring:
+        pass
+    assert list(shown(series)) == [("kafka_client_a", "c2", "")]
+
+
 def test_one_name_has_one_type_and_one_label_has_one_value():
     series = ClientSeries(max_series=10)
     push(
