@@ -31,6 +31,9 @@ class Segments:
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._items)
 
+    def __reversed__(self) -> Iterator[Segment]:
+        return reversed(self._items)
+
     def __len__(self) -> int:
         return len(self._items)
 

@@ -36,8 +36,9 @@ from ottla.remote.log_manager.copying import (
     is_due,
     is_wanted,
     metadata_of,
+    next_closed,
     next_segment,
-    pending_segments,
+    sizes_after,
 )
 from ottla.remote.log_manager.deletions import CopyDeletions
 from ottla.remote.log_manager.lane import NotYet, Work
@@ -112,18 +113,21 @@ class CopyTask:
         if not log.is_tiered or state.is_copying_stopped:
             return None
         if is_copying(log) and not is_copied_at_once(log.config):
-            next_one, *newer = pending_segments(log)
-            if newer and next_one.indexes.known_largest is None:
-                return self._read_time(log, next_one)
-            if newer and not self._is_due(log, next_one, newer):
+            if (closed := next_closed(log)) is None:
+                return None
+            asks_age = log.config.effective_remote_copy_lag_ms is not None
+            if asks_age and closed.indexes.known_largest is None:
+                return self._read_time(log, closed)
+            age = partial(self._age_ms, closed)
+            if not is_due(log.config, age_ms=age, newer_sizes=sizes_after(log, closed)):
                 return None
         segment = next_segment(log)
         return None if segment is None else self._begin(state, segment)
 
-    def _is_due(self, log: Log, segment: Segment, newer: list[Segment]) -> bool:
-        now_ms, largest_ms = self._runtime.now_ms(), segment.indexes.largest.timestamp
+    def _age_ms(self, segment: Segment) -> int:
+        largest_ms = segment.indexes.largest.timestamp
         time_ms = segment.files.modified_ms() if largest_ms < 0 else largest_ms
-        return is_due(log.config, age_ms=now_ms - time_ms, newer_bytes=sum(each.size for each in newer))
+        return self._runtime.now_ms() - time_ms
 
     async def _read_time(self, log: Log, segment: Segment) -> bool:
         """Read the largest timestamp of a segment, of which nothing is in memory after a start."""

@@ -10,7 +10,9 @@ order, so that what is copied has no hole.
 Source: RLMCopyTask.candidateLogSegments, isEligibleForUpload and copyLogSegment of Kafka 4.4.0.
 """
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from uuid import UUID
 
 from ottla.config.log_config import LogConfig
@@ -56,26 +58,32 @@ def is_copied_at_once(config: LogConfig) -> bool:
     return config.effective_remote_copy_lag_ms == 0 or config.effective_remote_copy_lag_bytes == 0
 
 
-def is_due(config: LogConfig, *, age_ms: int, newer_bytes: int) -> bool:
-    """Whether a closed segment of this age, with so many bytes of local records after it, is to be copied (KIP-1241).
+def is_due(config: LogConfig, *, age_ms: Callable[[], int], newer_sizes: Iterable[int]) -> bool:
+    """Whether a closed segment of this age, with segments of these sizes after it, is to be copied (KIP-1241).
 
     A negative age is that of a timestamp in the future, which would keep the segment for as long as it lies ahead.
+    Cost: the age may need the disk, and is asked for only if the topic has a lag of time; of the sizes as many are
+    read as reach the lag of bytes.
     """
     if is_copied_at_once(config):
         return True
     lag_ms, lag_bytes = config.effective_remote_copy_lag_ms, config.effective_remote_copy_lag_bytes
-    is_old = lag_ms is not None and not 0 <= age_ms < lag_ms
-    return is_old or (lag_bytes is not None and newer_bytes >= lag_bytes)
+    if lag_ms is not None and not 0 <= age_ms() < lag_ms:
+        return True
+    return lag_bytes is not None and any(total >= lag_bytes for total in accumulate(newer_sizes))
 
 
-def pending_segments(log: Log) -> list[Segment]:
-    """The segments from the next one to copy on, the active one included. The remote end must be known."""
+def next_closed(log: Log) -> Segment | None:
+    """Return the closed segment that is copied next; None without one. The remote end must be known."""
     from_offset = log.offsets.earliest_pending_upload_offset
     assert from_offset is not None, log.offsets
-    pending = list(log.segments.from_offset(from_offset))
-    if len(pending) > 1 and (log.segments.end_of(pending[0]) or 0) <= from_offset:
-        pending.pop(0)
-    return pending
+    segment = log.segments.floor(from_offset) or log.segments.first
+    return None if segment is log.segments.active else segment
+
+
+def sizes_after(log: Log, segment: Segment) -> Iterator[int]:
+    """Yield the sizes of the segments after this one, the newest first."""
+    return (each.size for each in takewhile(lambda each: each is not segment, reversed(log.segments)))
 
 
 def copy_lag(log: Log) -> tuple[int, int]:
