@@ -6,11 +6,12 @@ and writes no record. Each row of a request succeeds or fails alone.
 Without an authorizer there are no ACLs: the error is SECURITY_DISABLED, as in Kafka. With Kafka's StandardAuthorizer
 configured they are kept; the authorizer reads them from the image.
 
-Source: AclControlManager and AclApis of Kafka 4.3.1.
+Source: AclControlManager and AclApis of Kafka 4.3.1; ranges of addresses: of Kafka 4.4.0.
 """
 
+import re
 from enum import IntEnum
-from ipaddress import ip_interface
+from ipaddress import IPv6Address
 from itertools import islice
 from typing import Final, TypeVar
 from uuid import UUID
@@ -46,6 +47,10 @@ from ottla.protocol.messages.delete_acls import (
 from ottla.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 AUTHORIZER_KEY: Final = "authorizer.class.name"
+
+#: A range of IPv4 addresses, and the length of the prefix in one of IPv6 addresses.
+_IPV4_RANGE: Final = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})")
+_IPV6_LENGTH: Final = re.compile(r"[0-9]{1,9}")
 
 _E = TypeVar("_E", bound=IntEnum)
 
@@ -164,12 +169,37 @@ def _check_host(host: str, metadata_version: int) -> None:
     if metadata_version < CIDR_ACLS_4_4_IV1:
         name = METADATA_VERSIONS[CIDR_ACLS_4_4_IV1].name
         raise UnsupportedVersion(f"CIDR-based ACL host patterns require metadata version {name} or higher.")
+    if (fault := _fault_of_range(host)) is not None:
+        raise InvalidRequest(f"Invalid CIDR notation '{host}': {fault}")
+
+
+def _fault_of_range(host: str) -> str | None:
+    """The reason why a host with a "/" is no range of addresses; None if it is one.
+
+    The zone of an IPv6 address may only be a number: Kafka accepts names of the controller's own interfaces, too,
+    and the ACL then has no effect on a broker without that interface.
+
+    Source: CidrUtils of Kafka 4.4.0, and SubnetUtils and SubnetUtils6 of Commons Net.
+    """
+    if ":" not in host:
+        if (found := _IPV4_RANGE.fullmatch(host)) is None:
+            return "a range is written as 10.0.0.0/8 or 2001:db8::/32"
+        *parts, length = map(int, found.groups())
+        if max(parts) > 255:
+            return f"{max(parts)} in the address is above 255"
+        return f"the length of the prefix, {length}, is above 32" if length > 32 else None
+    text, _, length_text = host.partition("/")
+    if _IPV6_LENGTH.fullmatch(length_text) is None or int(length_text) > 128:
+        return "the length of the prefix is not a number from 0 to 128"
     try:
-        ip_interface(host)
+        address = IPv6Address(text[1:-1] if text.startswith("[") and text.endswith("]") else text)
     except ValueError as error:
-        raise InvalidRequest(f"Invalid CIDR notation '{host}': {error}") from error
-    if not host.rpartition("/")[2].isdecimal():  # a mask, which Python also knows
-        raise InvalidRequest(f"Invalid CIDR notation '{host}': the length of the prefix is not a number")
+        return str(error)
+    if address.ipv4_mapped is not None:
+        return f"write it as a range of IPv4 addresses: {address.ipv4_mapped} with a prefix of up to 32"
+    if address.scope_id is not None and not address.scope_id.isdecimal():
+        return f"the zone {address.scope_id} depends on the machine: leave it out"
+    return None
 
 
 def _check_filter(asked: DeleteAclsFilter) -> None:
