@@ -7,8 +7,9 @@ must not advertise the protocol of that level (KIP-848) before it serves it.
 
     understood   every level of Kafka 4.4.0: its records can be read, and its effects can be ignored
     served       advertised to clients in ApiVersions
-    claimed      reported at registration: served levels, and those that are finalized already. So no feature
-                 is raised while a broker does not serve it, and no broker is refused registration.
+    claimed      reported at registration: served levels, and all understood ones of a feature that is finalized
+                 above 0 already. So no feature is turned on while a broker does not serve it, no broker is
+                 refused registration, and a cluster that Kafka has formatted can go to its next release.
 
 Source: MetadataVersion, Feature and the `*Version` classes of Kafka 4.4.0.
 """
@@ -116,11 +117,10 @@ def claimed_features(finalized: Mapping[str, int]) -> dict[str, range]:
     >>> claimed_features({})["group.version"], claimed_features({"group.version": 1})["group.version"]
     (range(0, 1), range(0, 2))
     """
-    claimed = {}
-    for name, understood in UNDERSTOOD_FEATURES.items():
-        end = max(SERVED_FEATURES.get(name, range(1)).stop, finalized.get(name, 0) + 1)
-        claimed[name] = range(understood.start, min(understood.stop, end))
-    return claimed
+    return {
+        name: understood if finalized.get(name, 0) > 0 else SERVED_FEATURES.get(name, range(1))
+        for name, understood in UNDERSTOOD_FEATURES.items()
+    }
 
 
 def missing_dependency(feature: str, level: int, levels: Mapping[str, int]) -> str | None:

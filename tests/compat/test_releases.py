@@ -1,5 +1,6 @@
 """Clusters of older releases: formatted as such, written as their software reads it, and raised to the latest."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,9 @@ from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.compat.admin import eventually_equal
 from tests.harness.blocking_wire import BlockingWire
-from tests.harness.kafka import KafkaServer, tool
+from tests.harness.kafka import KafkaServer, run_tool, tool
 from tests.harness.ottla import OttlaServer
-from tests.harness.release import LEVEL
+from tests.harness.release import LEVEL, RELEASE
 
 PROPERTIES = """\
 process.roles=broker,controller
@@ -84,3 +85,16 @@ def test_from_an_old_release_to_the_latest_and_on_with_kafka(tmp_path: Path, rel
     described = tool("kafka-features", *where, "describe")
     assert [line.split()[-3] for line in described.splitlines() if KRAFT_VERSION in line] == ["1"]
     kafka.stop()
+
+
+# KIP-1022
+def test_kafkas_tool_raises_the_metadata_version_alone(tmp_path: Path):
+    """`--release-version` also turns on features that are not served: it is refused as a whole, and names one."""
+    ottla = formatted(tmp_path, "4.2")
+    where = ("--bootstrap-server", ottla.bootstrap, "upgrade")
+    refused = run_tool("kafka-features", *where, "--release-version", RELEASE)
+    assert refused.returncode == 1
+    assert re.search(r"for feature \S+\. Broker 1 does not support this feature\.", refused.stdout)
+    raised = tool("kafka-features", *where, "--feature", f"{METADATA_VERSION}={LEVEL}")
+    assert raised == f"{METADATA_VERSION} was upgraded to {LEVEL}.\n"
+    ottla.stop()

@@ -259,10 +259,11 @@ def test_a_quorum_that_cannot_change_says_so():
 
 
 def test_a_broker_claims_what_it_serves_and_what_is_finalized_already():
-    claimed = claimed_features({"transaction.version": 1, "unheard.of": 7})
+    claimed = claimed_features({"share.version": 1, "group.version": 0, "unheard.of": 7})
     assert claimed.keys() == UNDERSTOOD_FEATURES.keys()
     assert claimed["metadata.version"] == range(7, 34)
-    assert claimed["transaction.version"].stop >= 2
+    assert claimed["share.version"] == range(3)  # level 2, which Kafka 4.4 finalizes in such a cluster, too
+    assert claimed["group.version"] == claimed["transaction.version"] == range(1)
     for name, levels in claimed.items():
         assert levels.start == UNDERSTOOD_FEATURES[name].start
         assert levels.stop <= UNDERSTOOD_FEATURES[name].stop
