@@ -1,6 +1,6 @@
 """UnregisterController (key 94): remove the registration of a controller that will not return.
 
-Who asks: admin clients (Admin.unregisterController; `ottla` has no command for it yet).
+Who asks: admin clients (Admin.unregisterController; `ottla` has no command for it).
 Versions: v0.
 Differs from Kafka: nothing known.
 Touches: the controller.
