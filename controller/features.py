@@ -7,7 +7,7 @@ that some broker does not serve yet is refused here, with that broker's id.
 kraft.version is decided here like the others, but changed by the Raft layer (`ottla.controller.state`): the log
 receives control records, and a NoOp record in place of a FeatureLevel record.
 
-Source: FeatureControlManager and QuorumFeatures of Kafka 4.3.1.
+Source: FeatureControlManager and QuorumFeatures of Kafka 4.3.1; those of 4.4.0 check in the same order.
 """
 
 from collections.abc import Callable, Iterator

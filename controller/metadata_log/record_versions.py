@@ -1,9 +1,9 @@
 """Versions of metadata records: the oldest software that the metadata.version admits must be able to read a record.
 
-Some record types of Kafka 4.3.1 are unknown to software of older metadata.versions: a decision that writes one checks
+Some record types of Kafka 4.4.0 are unknown to software of older metadata.versions: a decision that writes one checks
 the level first, with the names below and those in `ottla.metadata.features`.
 
-Source: MetadataVersion of Kafka 4.3.1 and the callers of its record constructors.
+Source: MetadataVersion of Kafka 4.3.1 (in 4.4.0 the versions are the same) and the callers of its record constructors.
 """
 
 from collections.abc import Callable, Mapping
