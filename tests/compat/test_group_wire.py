@@ -21,7 +21,7 @@ from ottla.protocol.codec import decode_response, encode_request
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.framing import encode_request_header, encode_response_header
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
@@ -113,6 +113,8 @@ class Wire:
                 flat.append(f"{name}={ErrorCode(value).name}")
             elif (name == "error_message" and message.error_code) or (name, value) == ("throttle_time_ms", 0):
                 continue
+            elif name == "error_message" and isinstance(message, DeletableGroupResult):
+                continue  # of a version that Kafka 4.3.1 does not serve
             else:
                 flat.append(f"{name}={self._anonymous(repr(value))}")
         yield f"{prefix}{' '.join(flat)}"
