@@ -339,9 +339,7 @@ MUTANTS = [
     Mutant(deleted_topics_keep_their_copies, "tiered", range(10), "NothingIsOrphaned"),
     Mutant(undecided_segments_are_copied, "tiered_transactions", range(10), "CopiesAreDecided"),
     Mutant(one_transaction_index_is_read, "tiered_transactions", range(10), "IsolatedRead"),
-    Mutant(
-        transactions_in_the_order_of_their_producers, "tiered_transactions", range(53, 57), "IsolatedRead"
-    ),
+    Mutant(transactions_in_the_order_of_their_producers, "tiered_transactions", range(1, 5), "IsolatedRead"),
     Mutant(copies_are_read_to_their_end, "tiered_branches", range(1, 15), "-poll"),
     Mutant(copies_of_any_epoch_count, "tiered_branches", range(1, 10), "RemoteEndIsCopied"),
     Mutant(a_compacted_default_ends_tiering, "tiered_configurations", range(2, 12), "LogStartIsTheLeaders"),
