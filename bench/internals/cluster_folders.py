@@ -9,6 +9,7 @@ import json
 import sys
 from pathlib import Path
 
+from ottla.bench.components.fetch import KAFKA_VERSION
 from ottla.broker.cli.cluster import prepare
 from ottla.broker.cli.cluster_plan import make_plan
 from ottla.runtime.production import free_ports
@@ -24,7 +25,8 @@ def main(folder: str, brokers: str, controllers: str, racks: str, *settings: str
         port=0,
         free_ports=free_ports,
     )
-    prepare(plan, dict(each.split("=", 1) for each in settings))
+    # Apache Kafka's nodes read what is written here, too.
+    prepare(plan, dict(each.split("=", 1) for each in settings), release=KAFKA_VERSION)
     nodes = [
         {
             "node_id": node.node_id,

@@ -150,10 +150,15 @@ def refuse_nodes_in_use(plan: ClusterPlan, files: Files) -> None:
         files.close(held)
 
 
-def prepare(plan: ClusterPlan, extra: Mapping[str, str] | None = None) -> list[NodePlan]:
-    """Write configurations, format new nodes; returns the old nodes. Raises FormatterError, KafkaError, OSError."""
+def prepare(
+    plan: ClusterPlan, extra: Mapping[str, str] | None = None, *, release: str | None = None
+) -> list[NodePlan]:
+    """Write configurations, format new nodes, for `release` of Kafka; returns the old nodes.
+
+    Raises FormatterError, KafkaError, OSError.
+    """
     known = write_properties(plan, extra)
-    for node, options in formatting(plan, new_uuid):
+    for node, options in formatting(plan, new_uuid, release=release):
         format_here(load_config(node.properties_file), options, say=lambda _: None)
     return known
 

@@ -147,8 +147,13 @@ def write_properties(plan: ClusterPlan, extra: Mapping[str, str] | None = None) 
     return known
 
 
-def formatting(plan: ClusterPlan, new_uuid: Callable[[], UUID]) -> Iterator[tuple[NodePlan, FormatOptions]]:
-    """The nodes to format, with their options; formatted nodes are skipped. Raises FormatterError."""
+def formatting(
+    plan: ClusterPlan, new_uuid: Callable[[], UUID], *, release: str | None = None
+) -> Iterator[tuple[NodePlan, FormatOptions]]:
+    """The nodes to format, with their options; formatted nodes are skipped. Raises FormatterError.
+
+    `release` is the one of Kafka with whose features a new cluster begins; None: the latest.
+    """
     found = {node.node_id: meta_properties.read(node.data_dir, Files()) for node in plan.nodes}
     cluster_ids = {each.cluster_id for each in found.values() if each is not None}
     voters = [found[node.node_id] for node in plan.controllers]
@@ -163,7 +168,14 @@ def formatting(plan: ClusterPlan, new_uuid: Callable[[], UUID]) -> Iterator[tupl
     for node in plan.nodes:
         if found[node.node_id] is None:
             is_voter = node.role == "controller"
-            yield node, FormatOptions(cluster_id=cluster_id, initial_controllers=initial if is_voter else ())
+            yield (
+                node,
+                FormatOptions(
+                    cluster_id=cluster_id,
+                    release_version=release,
+                    initial_controllers=initial if is_voter else (),
+                ),
+            )
 
 
 def _known_port(properties_file: Path) -> int | None:
