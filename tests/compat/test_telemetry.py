@@ -2,9 +2,8 @@
 
 import re
 import subprocess
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -13,7 +12,7 @@ from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.bench.components import fetch
-from ottla.bench.components.processes import PATIENCE_S, Child
+from ottla.bench.components.processes import PATIENCE_S, Child, wait_until
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
@@ -80,13 +79,6 @@ def alter(server: Server, name: str, **configs: str) -> None:
     assert row.error_code == 0, row
 
 
-def eventually(is_true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 class Client:
     """An instance of a client on a connection of its own."""
 
@@ -120,7 +112,7 @@ def wire(own_server: Server) -> Iterator[BlockingWire]:
     alter(own_server, "all", metrics="org.apache.kafka.", interval_ms="300000")
     with BlockingWire(own_server.port) as wire:
         # A moment may pass until the broker knows the subscription.
-        eventually(lambda: Client(wire).ask() is ErrorCode.none and asked(wire) == ["org.apache.kafka."])
+        wait_until(lambda: Client(wire).ask() is ErrorCode.none and asked(wire) == ["org.apache.kafka."])
         yield wire
 
 
@@ -193,7 +185,7 @@ def test_an_instance_is_forgotten_with_its_connection(own_server: Server, wire: 
         client = Client(first)
         assert [client.ask(), client.ask()] == [ErrorCode.none, ErrorCode.throttling_quota_exceeded]
     client.wire = wire
-    eventually(lambda: client.ask() is ErrorCode.none)
+    wait_until(lambda: client.ask() is ErrorCode.none)
 
 
 def test_kafkas_tool(own_server: Server, wire: BlockingWire) -> None:
@@ -203,14 +195,14 @@ def test_kafkas_tool(own_server: Server, wire: BlockingWire) -> None:
         "kafka-client-metrics", *at, "--alter", "--name", "mine", "--metrics", "x.,y.", "--interval", "5000",
         "--match", "client_id=blocking.*,client_source_address=127[.]0[.]0[.]1",
     )  # fmt: skip
-    eventually(lambda: asked(wire) == ["org.apache.kafka.", "x.", "y."])
+    wait_until(lambda: asked(wire) == ["org.apache.kafka.", "x.", "y."])
     assert sorted(tool("kafka-client-metrics", *at, "--list").split()) == ["all", "mine"]
     described = tool("kafka-client-metrics", *at, "--describe", "--name", "mine")
     assert {line.strip().partition(" ")[0] for line in described.splitlines()[1:]} >= {
         "interval.ms=5000", "metrics=x.,y.",
     }  # fmt: skip
     tool("kafka-client-metrics", *at, "--delete", "--name", "mine")
-    eventually(lambda: asked(wire) == ["org.apache.kafka."])
+    wait_until(lambda: asked(wire) == ["org.apache.kafka."])
 
 
 # Clients that push to Ottla
@@ -242,9 +234,9 @@ def test_librdkafka_pushes(ottla: OttlaServer) -> None:
     producer = Producer({"bootstrap.servers": ottla.bootstrap, "client.id": "c", "enable.metrics.push": True})
     producer.produce("t", b"x")
     producer.flush()
-    eventually(lambda: "kafka_client_producer_connection_creation_total" in page(ottla))
+    wait_until(lambda: "kafka_client_producer_connection_creation_total" in page(ottla))
     del producer  # pushes a last time
-    eventually(lambda: page(ottla)["ottla_client_metrics_pushes_total"].get(("NONE",), 0) >= 2)
+    wait_until(lambda: page(ottla)["ottla_client_metrics_pushes_total"].get(("NONE",), 0) >= 2)
     values = page(ottla)
     [labels] = values["ottla_client_instance_info"]
     assert "c" in labels
@@ -267,7 +259,7 @@ def test_javas_producer_pushes(ottla: OttlaServer, tmp_path: Path) -> None:
         sums.extend(page(ottla).get("kafka_client_producer_record_send_total", {}).values())
         return len(set(sums)) >= 3
 
-    eventually(has_grown)
+    wait_until(has_grown)
     producer.stop()
     values = page(ottla)
     assert sums == sorted(sums)
